@@ -16,7 +16,7 @@ from meanstream.operators.collaboration.followed_releases import FollowedRelease
 from meanstream.operators.records import ReleaseColumns
 from meanstream.pipelines.commands.explain.agents_facts import explain_command_privacy
 from meanstream.pipelines.commands.explain.explain_rounds import explain_rounds_facts
-from meanstream.pipelines.commands.explain.plan_agents_options import PlanAgentsOptions
+from meanstream.pipelines.commands.explain.plan_agents import PlanAgentsOptions
 from meanstream.pipelines.commands.explain.plan_command import (
     PlanOptions,
     forecast_of_plan,

@@ -16,8 +16,8 @@ import typer
 import meanstream
 from meanstream.pipelines.commands.command_outputs import Output
 from meanstream.pipelines.commands.command_parts import PARTS
-from meanstream.pipelines.commands.run.collection import pause_collection, resume_collection
 from meanstream.pipelines.commands.run.run_logs import log_lines_of_defect
+from meanstream.pipelines.commands.run.signals import pause_collection, resume_collection
 from meanstream.pipelines.options.declaration import cli_option
 from meanstream.pipelines.options.help_text import with_environment_and_headings
 from meanstream.pipelines.options.near_names import near_command

@@ -5,6 +5,8 @@ A misspelled one gets a suggestion and the list of what the function accepts.
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import wraps
@@ -12,6 +14,7 @@ from inspect import Parameter, signature
 from typing import Any, ParamSpec, TypeVar
 
 from meanstream.operators.validation import require
+from meanstream.streaming.store.secret_source import require_secret_key
 
 Accepted = ParamSpec("Accepted")
 Answer = TypeVar("Answer")
@@ -145,3 +148,29 @@ def named_arguments(
 
 def _has_no_default(parameter: Parameter | None) -> bool:
     return parameter is not None and parameter.default is Parameter.empty
+
+
+NAME = "frame"
+"""Of a deployment whose key no one keeps."""
+
+
+def frame_key(secret: str | bytes | None, name: str | None) -> tuple[bytes, str]:
+    """Give a key and a name of the deployment.
+
+    Those that were given, or random bits that no one keeps.
+    """
+    if secret is None:
+        return secrets.token_hex(32).encode(), name or NAME
+    if name is None:
+        raise ValueError(
+            "name must be given with secret, since it separates deployments with one key, got None"
+        )
+
+    # Not the key itself: an error is no place for it.
+    if not isinstance(secret, str | bytes):
+        raise ValueError(f"secret must be text or bytes, got {type(secret).__name__}")
+
+    try:
+        return require_secret_key(os.fsencode(secret), "secret"), name
+    except UnicodeEncodeError:
+        raise ValueError("secret must be text that UTF-8 can hold, got another") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,13 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from meanstream.operators.records import AnyInts, Floats, Ints, Words
-from meanstream.operators.validation import closest_valid, require, value_text
+from meanstream.operators.records import AnyInts, Bools, Floats, Ints, Words
+from meanstream.operators.validation import require
 from meanstream.pipelines.frames.converting_calls import (
-    frame_advice,
     library_of,
     numbers_advice,
-    text_advice,
     times_advice,
 )
 from meanstream.pipelines.frames.dirty_columns import (
@@ -25,9 +22,8 @@ from meanstream.pipelines.frames.dirty_columns import (
     is_text,
     kinds_said,
     plain_text,
-    python_kinds_said,
-    python_texts,
 )
+from meanstream.pipelines.frames.frame_reader import columns_of_options
 from meanstream.pipelines.frames.groups import (
     key_names,
     key_order,
@@ -148,6 +144,11 @@ class FrameSamples:
         return int(np.bincount(pairs[other]).max())
 
 
+def key_columns(by: str | Sequence[str]) -> list[str]:
+    """Names of the columns of groups, of which there are one or several."""
+    return [by] if isinstance(by, str) else [str(name) for name in by]
+
+
 def frame_samples(
     frame: Any,
     *,
@@ -167,73 +168,51 @@ def frame_samples(
     NaN.
     """
     # What the caller named is checked before the frame is touched.
-    grouping = [by] if isinstance(by, str) else [str(name) for name in by]
+    grouping = key_columns(by)
     if not grouping or len({*grouping}) < len(grouping):
         raise ValueError(f"by must name one column or several different ones, got {by!r}")
     require(nulls in ("refuse", "drop"), "nulls", "be 'refuse' or 'drop'", nulls)
-
     if not isinstance(value, str):
         raise ValueError(f"value must be the name of a column, got {type(value).__name__}")
-    wanted = {"by": grouping, "value": [value]} | {
-        option: [name] for option, name in (("time", time), ("person", person)) if name is not None
-    }
 
     # Only these columns are converted: the others may hold anything.
-    table = _table(frame, wanted)
-    rows = table.num_rows
-    without_value = nulls == "drop" and protect_validity
+    optional = {"time": time, "person": person}
+    wanted = {"by": grouping, "value": [value]}
+    wanted |= {option: [name] for option, name in optional.items() if name is not None}
+    table = columns_of_options(frame, wanted)
+    n_rows = table.num_rows
 
     # Rows without a value may have to stay, where validity is private.
+    without_value = nulls == "drop" and protect_validity
     if nulls == "drop":
         table = _without_nulls(table, kept=value if without_value else None)
 
-    given = _values_of_rows(frame, table, value, categories, without_value=without_value)
-    order, when = _order(frame, table, time, tz)
+    values = _values_of_rows(frame, table, value, categories, without_value=without_value)
+    when = None if time is None else _times(frame, table, time, tz)
     codes, keys = _by_key(*rows_by_key(table, grouping))
     whose, persons = (None, None) if person is None else _persons(table, person)
-
-    # All columns follow one order, which keys have decided and not values.
-    if order is not None:
-        codes = codes[order]
-        given, when = given[order], None if when is None else when[order]
-        whose = None if whose is None else whose[order]
-
-    return FrameSamples(
+    samples = FrameSamples(
         keys=keys,
         names=key_names(keys),
         group=codes,
-        value=given,
+        value=values,
         time=when,
         person=whose,
         persons=persons,
-        dropped=rows - table.num_rows,
+        dropped=n_rows - table.num_rows,
     )
 
-
-def frame_column_names(frame: Any, *, option: str) -> list[str]:
-    """Give the names of a frame's columns; `TypeError` naming the option if it is no frame."""
-    return _column_names(frame, option)
-
-
-def frame_columns(
-    frame: Any, names: Sequence[str], *, option: str, needed: Sequence[str]
-) -> pa.Table:
-    """Read columns of a frame through Arrow. `needed` ones are an option's."""
-    return _table(
-        frame, {option: list(needed), "frame": [name for name in names if name not in needed]}
-    )
-
-
-def columns_of_options(frame: Any, wanted: dict[str, list[str]]) -> pa.Table:
-    """Read the columns that options name; a refusal names the option."""
-    return _table(frame, wanted)
+    # All columns follow one order, which keys have decided and not values.
+    if when is None or not (np.diff(when) < 0).any():
+        return samples
+    return samples.in_order(np.argsort(when, kind="stable"))
 
 
 def group_sizes(frame: Any, by: str | Sequence[str], rows: str | None) -> Ints:
     """Public: the number of rows of each group, counted, or as a column of the frame says."""
     # Counted, or declared by a column of numbers.
-    grouping = [by] if isinstance(by, str) else [str(name) for name in by]
-    table = _table(frame, {"by": grouping} | ({} if rows is None else {"rows": [rows]}))
+    grouping = key_columns(by)
+    table = columns_of_options(frame, {"by": grouping} | ({} if rows is None else {"rows": [rows]}))
     codes, keys = rows_by_key(table, grouping)
     if rows is None:
         return np.bincount(codes, minlength=keys.num_rows)
@@ -248,8 +227,8 @@ def group_sizes(frame: Any, by: str | Sequence[str], rows: str | None) -> Ints:
 
 def counted_sizes(frame: Any, by: str | Sequence[str], person: str, per_person: int) -> Ints:
     """Public: the number of rows of each group that count, at most so many of one person."""
-    grouping = [by] if isinstance(by, str) else [str(name) for name in by]
-    table = _table(frame, {"by": grouping, "person": [person]})
+    grouping = key_columns(by)
+    table = columns_of_options(frame, {"by": grouping, "person": [person]})
     group, keys = rows_by_key(table, grouping)
     whose, persons = rows_by_key(table, [person], option="person")
 
@@ -302,121 +281,6 @@ def _persons(table: pa.Table, name: str) -> tuple[AnyInts, Words]:
 
     octets = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
     return codes, hash_ids(octets, offsets, PERSONS)
-
-
-def _table(frame: Any, wanted: dict[str, list[str]]) -> pa.Table:
-    """Read the wanted columns through Arrow; other columns are not converted."""
-    columns = [name for names in wanted.values() for name in names]
-
-    # A wrong name is answered with the option, the name and the nearest right one.
-    known = _column_names(frame)
-    for option, names in wanted.items():
-        for name in names:
-            if name not in known:
-                hint = _index_hint(frame, name) or closest_valid(name, known)
-                raise ValueError(
-                    f"{option} must be a column of the frame, got {value_text(name)}{hint}"
-                )
-
-            if known.count(name) > 1:
-                raise ValueError(
-                    f"{option} must name one column, got {name!r}, which {known.count(name)} are called"
-                )
-
-    # Each kind of frame has a way to Arrow; that of pandas and polars is the last one.
-    unique = [*dict.fromkeys(columns)]
-    if isinstance(frame, pa.Table | pa.RecordBatch):
-        return pa.table(frame.select(unique))
-
-    if hasattr(frame, "project") and hasattr(frame, "arrow"):  # a relation of DuckDB
-        found = frame.project(
-            ", ".join('"' + name.replace('"', '""') + '"' for name in unique)
-        ).arrow()
-
-        if isinstance(found, pa.Table):
-            return found
-        return found.read_all()
-
-    # Errors of a conversion quote values: the refusal names columns and kinds of values instead.
-    try:
-        return _converted(frame, unique)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):  # whose texts show values
-        mixed = [name for name in unique if not _converts(frame, name)]
-
-    raise _mixed_types(frame, mixed or unique, wanted)
-
-
-def _mixed_types(frame: Any, mixed: list[str], wanted: dict[str, list[str]]) -> ValueError:
-    """Refusal of columns of several types: which types the first has, and what converts it."""
-    rule = "have one type of values that Arrow knows in each column"
-    said = f"frame must {rule}, got others in {', '.join(map(repr, mixed))}"
-    kinds = python_kinds_said(frame, mixed[0]) if hasattr(frame, "__getitem__") else ""
-
-    # The call that mends it, as the column would need it.
-    if kinds:
-        option = next(option for option, names in wanted.items() if mixed[0] in names)
-        said += f" ({mixed[0]!r} has {kinds}): {_mixed_advice(frame, mixed[0], option)}"
-
-    return ValueError(said)
-
-
-def _mixed_advice(frame: Any, name: str, option: str) -> str:
-    """Call that makes one type of a column of several, as its option needs it."""
-    texts = python_texts(frame, name)
-    if option == "value":
-        return numbers_advice(frame, name, texts, mixed=True)
-    if option == "time":
-        return times_advice(frame, name, texts)
-
-    return text_advice(frame, name)
-
-
-def _index_hint(frame: Any, name: str) -> str:
-    """Say where a name is that a frame of pandas does not have among its columns."""
-    of_rows = getattr(getattr(frame, "index", None), "names", ())
-
-    if name in of_rows:
-        return ", the name of its index: frame.reset_index() makes it a column"
-    return ""
-
-
-def _converted(frame: Any, names: list[str]) -> pa.Table:
-    part = frame[names] if hasattr(frame, "__getitem__") else frame
-
-    # pandas warns of dates that pyarrow reads in its own way.
-    with warnings.catch_warnings():  # of pandas, of how pyarrow reads its dates
-        warnings.simplefilter("ignore", DeprecationWarning)
-        if hasattr(part, "__arrow_c_stream__"):
-            return pa.table(part).select(names)
-        return pa.Table.from_pandas(part, preserve_index=False)
-
-
-def _converts(frame: Any, name: str) -> bool:
-    try:
-        _converted(frame, [name])
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        return False
-
-    return True
-
-
-def _column_names(frame: Any, option: str = "frame") -> list[str]:
-    if isinstance(frame, pa.Table | pa.RecordBatch):
-        return list(frame.schema.names)
-
-    # A lazy frame has columns only once it is collected.
-    lazy = hasattr(type(frame), "collect")
-    names = None if lazy else getattr(frame, "columns", None)
-
-    if names is None and hasattr(frame, "__arrow_c_schema__"):
-        names = pa.schema(frame).names
-
-    if names is None:
-        rule = "be a frame of pandas, polars (collected), DuckDB or Arrow"
-        got = f"{type(frame).__module__}.{type(frame).__name__}"
-        raise TypeError(f"{option} must {rule}, got {got}{frame_advice(frame)}")
-
-    return [str(name) for name in names]
 
 
 def _values_of_rows(
@@ -478,47 +342,41 @@ def _categories(table: pa.Table, name: str, categories: Sequence[str]) -> Floats
     return np.asarray(found, np.float64)
 
 
-def _order(
-    frame: Any, table: pa.Table, name: str | None, tz: str | None
-) -> tuple[Ints | None, Floats | None]:
-    """Give the order of the samples, None where it is that of the rows, and their times in the rows' order, if any.
-
-    Dates and times without a zone are of the time zone `tz`; of UTC without one.
-    """
-    if name is None:
-        return None, None
+def _times(frame: Any, table: pa.Table, name: str, tz: str | None) -> Floats:
+    """Event times of the rows; dates and times without a zone are of the time zone `tz`, or of UTC."""
     column = whole_column(table, "time", name)
     column = _timestamps_of_text(column, tz) if is_text(column.type) else column
     kind = column.type
-    timed = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
-
-    if not (timed or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+    is_time = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+    if not (is_time or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         got = f"{kinds_said(column)} in column {name!r}"
         raise ValueError(f"time must be a column of times or seconds, got {got}")
 
     when = TimeParser("s").parse(column)
-    wrong = np.isnan(when)
-    if wrong.any() and is_text(table.column(name).type):
-        texts = plain_text(table.column(name))
-        rule = "be times, ISO 8601 text such as 2026-01-31T08:00:00Z, or seconds in every row"
-        got = f"{kinds_said(texts.filter(pa.array(wrong)))} in column {name!r}"
-        raise ValueError(f"time must {rule}, got {got}: {times_advice(frame, name, texts)}")
+    _require_times(frame, table.column(name), name, wrong=np.isnan(when))
+    is_local = pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None)
+    if tz is None or not is_local:
+        return when
 
-    if wrong.any():
+    local = pa.array(np.round(when * 1e6).astype(np.int64)).cast(pa.timestamp("us"))
+    zoned = pc.assume_timezone(local, tz, ambiguous="earliest", nonexistent="earliest")
+    return TimeParser().parse(zoned)
+
+
+def _require_times(frame: Any, column: pa.ChunkedArray, name: str, *, wrong: Bools) -> None:
+    """Refuse rows whose time cannot be read; of texts, with the call that mends them."""
+    if not wrong.any():
+        return
+
+    if not is_text(column.type):
         rule = "lie between the years 1900 and 2100 in every row (numbers are seconds since 1970)"
-        raise ValueError(f"time must {rule}, got {wrong.sum():,} that do not in column {name!r}")
+        got = f"{wrong.sum():,} that do not in column {name!r}"
+        raise ValueError(f"time must {rule}, got {got}")
 
-    if tz is not None and (
-        pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None)
-    ):
-        local = pa.array(np.round(when * 1e6).astype(np.int64)).cast(pa.timestamp("us"))
-        when = TimeParser().parse(
-            pc.assume_timezone(local, tz, ambiguous="earliest", nonexistent="earliest")
-        )
-
-    if not (np.diff(when) < 0).any():
-        return None, when
-    return np.argsort(when, kind="stable"), when
+    texts = plain_text(column)
+    rule = "be times, ISO 8601 text such as 2026-01-31T08:00:00Z, or seconds in every row"
+    got = f"{kinds_said(texts.filter(pa.array(wrong)))} in column {name!r}"
+    raise ValueError(f"time must {rule}, got {got}: {times_advice(frame, name, texts)}")
 
 
 def _timestamps_of_text(column: pa.ChunkedArray, tz: str | None) -> pa.ChunkedArray:

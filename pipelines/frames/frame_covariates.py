@@ -16,11 +16,8 @@ from meanstream.operators.collaboration.covariates.agent_covariates import Agent
 from meanstream.operators.collaboration.covariates.covariate_design import SampleCount
 from meanstream.operators.collaboration.covariates.learned_effects import LIKELY
 from meanstream.operators.validation import closest_valid, printable
-from meanstream.pipelines.frames.frame_columns import (
-    FrameSamples,
-    frame_column_names,
-    frame_columns,
-)
+from meanstream.pipelines.frames.frame_columns import FrameSamples, key_columns
+from meanstream.pipelines.frames.frame_reader import frame_column_names, frame_columns
 from meanstream.pipelines.frames.groups import key_names, rows_by_key
 from meanstream.streaming.agents.declared_covariates import covariates_of_columns, declared_column
 
@@ -29,7 +26,7 @@ def frame_covariates(
     frame: Any, covariates: Any, samples: FrameSamples, *, by: str | Sequence[str]
 ) -> AgentCovariates:
     """Read declared attributes of the groups."""
-    keys = [by] if isinstance(by, str) else [str(name) for name in by]
+    keys = key_columns(by)
     if isinstance(covariates, str) or (
         isinstance(covariates, Sequence) and all(isinstance(name, str) for name in covariates)
     ):

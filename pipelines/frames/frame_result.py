@@ -18,16 +18,14 @@ from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.collaboration.joint.joint_means import JointMeans
 from meanstream.operators.records import ReleaseColumns
 from meanstream.operators.validation import require
-from meanstream.pipelines.frames.decisions.decided_means import DecidedMeans
-from meanstream.pipelines.frames.decisions.joint_columns import take_joint
-from meanstream.pipelines.frames.decisions.named_means import NamedMeans
-from meanstream.pipelines.frames.frame_releases import FrameReleases, LedgerCharge, bounds_note
-from meanstream.pipelines.frames.levels.level_means import (
+from meanstream.pipelines.frames.decisions.named_means import DecidedMeans, NamedMeans, take_joint
+from meanstream.pipelines.frames.frame_levels import (
     AGREE,
     LevelMeans,
     LevelTables,
     table_of_all_levels,
 )
+from meanstream.pipelines.frames.frame_releases import FrameReleases, LedgerCharge, bounds_note
 from meanstream.pipelines.frames.private_frame import PrivateFrame, frame_like
 
 if TYPE_CHECKING:

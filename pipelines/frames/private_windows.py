@@ -15,14 +15,14 @@ from meanstream.operators.estimators.registry import estimator_name, estimator_t
 from meanstream.operators.validation import require, valid_float, valid_floats
 from meanstream.pipelines.frames.arguments import (
     check_arguments,
+    frame_key,
     named_arguments,
     require_numbers,
     require_texts,
 )
 from meanstream.pipelines.frames.frame_columns import FrameSamples, frame_samples
-from meanstream.pipelines.frames.keys import frame_key
 from meanstream.pipelines.frames.private_frame import PrivateFrame
-from meanstream.pipelines.frames.values.missing_values import missing_as_nulls
+from meanstream.pipelines.frames.values.value_columns import missing_as_nulls
 from meanstream.streaming.events.round_events import WindowEstimate
 from meanstream.streaming.rounds.round_runner import Directory, Outcome, RoundRunner
 from meanstream.streaming.rounds.rounds_deployment import rounds_default_estimator

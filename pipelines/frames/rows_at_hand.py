@@ -11,27 +11,11 @@ from scipy.special import ndtri
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.collaboration.joint.joint_means import JointMeans
 from meanstream.operators.records import AgentEstimates, Floats
-from meanstream.operators.validation import require
 from meanstream.streaming.agents.public_population import PublicPopulation
 
 Target = Literal["population", "rows"]
 MOST_DEVIATIONS = 1 << 10
 """No noise reaches farther than that many of its standard deviations."""
-
-
-def require_target(
-    target: str, *, store: object, schedule: object, nested: bool, shares: list[float]
-) -> None:
-    """Refuse what a target does not have."""
-    require(target in ("population", "rows"), "target", "be 'population' or 'rows'", target)
-    rule = "be 'population' with {}: rows at hand have one release and a mean"
-    for option, given in (
-        ("store", store is not None),
-        ("schedule", schedule is not None),
-        ("nested", nested),
-        ("quantiles or exceeds", bool(shares)),
-    ):
-        require(target == "population" or not given, "target", rule.format(option), target)
 
 
 def means_meaning(settings: AgentsSettings, level: float, target: Target = "population") -> str:

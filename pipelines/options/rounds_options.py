@@ -3,6 +3,7 @@
 `run rounds` and `explain rounds` take the same.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -27,19 +28,23 @@ from meanstream.pipelines.options.declaration import (
 from meanstream.pipelines.options.shared_options import (
     COLUMN_HELP,
     PLACES,
+    AskedStoreOption,
     MaxUsersOption,
     OffsetsOption,
+    RegistryOption,
     RunnerArgOption,
     RunnerOption,
     checked_layout,
 )
+from meanstream.pipelines.options.store_settings import settings_of_rounds_store
 from meanstream.pipelines.options.stream_options import StreamOptions
 
 if TYPE_CHECKING:
-    from meanstream.pipelines.options.lateness_option import Lateness
+    from meanstream.pipelines.options.stream_defaults import Lateness
     from meanstream.streaming.engine.engine_options import EngineOptions
     from meanstream.streaming.rounds.rounds_settings import RoundsSettings
     from meanstream.streaming.sources.mapping import ColumnMapping
+
 
 SOURCE_HELP = "Samples: .csv, .tsv, .jsonl, .ndjson (also .gz, .zip), .parquet or kafka://HOST:PORT/TOPIC[,TOPIC...]."
 
@@ -448,7 +453,7 @@ class RoundsOptions(StreamOptions):
 
     def lateness_in_force(self) -> "Lateness":
         """Say how long a window stays open by the clock; see `lateness_of_file_that_ends`."""
-        from meanstream.pipelines.options.lateness_option import lateness_of_file_that_ends
+        from meanstream.pipelines.options.stream_defaults import lateness_of_file_that_ends
 
         return (
             lateness_of_file_that_ends(self.source, self.allowed_lateness)
@@ -523,3 +528,27 @@ def _bounds(name: str, typed: str) -> float | tuple[float, ...]:
     if len(parts) > 1:
         return numbers
     return numbers[0]
+
+
+AGREED = ("lower", "upper", "epsilon", "window")
+
+
+@dataclass(frozen=True, kw_only=True, config=DEFERRED)
+class ExplainRoundsOptions(RoundsOptions):
+    """What `run rounds` takes, and for whom it is explained."""
+
+    store: AskedStoreOption = Path("meanstream-rounds.db")
+    registry: RegistryOption = False
+
+    def settings(self) -> "RoundsSettings":
+        """Check what the parties agree on.
+
+        Or read it from the store, and explain it for the users that are given.
+        """
+        if "store" not in self.said or not self.said.isdisjoint(AGREED):
+            return super().settings()
+        kept = settings_of_rounds_store(self.store)
+
+        if self.users is None:
+            return kept
+        return replace(kept, users=self.users)

@@ -18,8 +18,6 @@ from meanstream.pipelines.options.declaration import (
     PRIVACY,
     cli_option,
 )
-from meanstream.pipelines.options.lateness_option import Lateness, lateness_in_force
-from meanstream.pipelines.options.refresh_option import Refresh
 from meanstream.pipelines.options.shared_options import (
     WAIT_FOR,
     DryRunOption,
@@ -31,6 +29,7 @@ from meanstream.pipelines.options.shared_options import (
     QuietOption,
     WaitForOption,
 )
+from meanstream.pipelines.options.stream_defaults import Lateness, Refresh, lateness_in_force
 
 if TYPE_CHECKING:
     from meanstream.streaming.engine.engine_options import EngineOptions

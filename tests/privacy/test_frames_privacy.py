@@ -20,10 +20,10 @@ import pytest
 
 import meanstream
 from meanstream.operators.records import Floats
-from meanstream.pipelines.frames import private_means as frames_means
 from meanstream.pipelines.frames import stored as frames_stored
 from meanstream.pipelines.frames.frame_releases import FrameReleases
 from meanstream.pipelines.frames.rows_at_hand import Target
+from meanstream.pipelines.frames.values import means_of_column as frames_means
 from meanstream.streaming.engine.engine_options import EngineOptions
 from tests.pipelines.frames.test_growing_frames import monthly, months, public
 from tests.pipelines.frames.test_private_means import SECRET

@@ -17,36 +17,26 @@ from meanstream.operators.agents.vote_of_spread import (
 from meanstream.operators.collaboration.anytime_intervals import valid_coverage
 from meanstream.operators.collaboration.registry import make_collaboration
 from meanstream.operators.records import VOTE_BINS, Ints
-from meanstream.pipelines.commands.explain.covariates_explained import (
-    explain_covariates,
-    explain_covariates_lines,
-)
-from meanstream.pipelines.commands.explain.explain_answer import (
-    explain_answer,
-    explain_answer_lines,
-)
-from meanstream.pipelines.commands.explain.explain_histogram import (
-    explain_histogram,
-    explain_histogram_lines,
-)
-from meanstream.pipelines.commands.explain.explain_mechanism import (
-    agents_bounds,
-    agents_bounds_lines,
-    agents_mechanism,
-    agents_mechanism_lines,
-)
-from meanstream.pipelines.commands.explain.explain_odds import (
-    explain_errors_of_agents,
-    explain_errors_of_agents_lines,
-    explain_odds_lines,
-    explain_odds_of_agents,
-)
 from meanstream.pipelines.commands.explain.explain_pairs import explain_pairs_text, explained_pairs
 from meanstream.pipelines.commands.explain.explain_registry import (
     print_registry_record,
     registry_record_of_agents,
 )
-from meanstream.pipelines.commands.explain.explain_unit import (
+from meanstream.pipelines.commands.explain.promise_facts import (
+    agents_bounds,
+    agents_bounds_lines,
+    agents_mechanism,
+    agents_mechanism_lines,
+    explain_answer,
+    explain_answer_lines,
+    explain_covariates,
+    explain_covariates_lines,
+    explain_errors_of_agents,
+    explain_errors_of_agents_lines,
+    explain_histogram,
+    explain_histogram_lines,
+    explain_odds_lines,
+    explain_odds_of_agents,
     explain_unit_facts,
     explain_unit_lines,
     explain_unit_name,
@@ -58,8 +48,7 @@ if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
     from meanstream.operators.agents.half_life_memory import KeptSums
     from meanstream.operators.agents.window_memory import KeptWindow
-    from meanstream.pipelines.options.agents_options import AgentsOptions
-    from meanstream.pipelines.options.asked import ExplainAgentsOptions
+    from meanstream.pipelines.options.agents_options import AgentsOptions, ExplainAgentsOptions
 
 ENDLESS_SHOWN = 100
 """Release by which noise that has a limit is near it."""
@@ -257,6 +246,7 @@ def explain_command_collaboration(
         "pooled_prior": "posterior mean; one prior for all counts, fitted to all releases",
         "james_stein": "own mean, shrunk to the center of all releases (one normal population)",
         "tests": "weighted mean of the agents whose release passes a same-mean test (assumes exact classes)",
+        "consensus": "mean of the class that partners of partners reach on a graph (assumes exact classes)",
         "none": "every agent alone",
     }
 

@@ -21,8 +21,8 @@ ASKED_ROUNDS = (
 others."""
 
 if TYPE_CHECKING:
-    from meanstream.pipelines.options.asked import ExplainAgentsOptions
-    from meanstream.pipelines.options.asked_rounds import ExplainRoundsOptions
+    from meanstream.pipelines.options.agents_options import ExplainAgentsOptions
+    from meanstream.pipelines.options.rounds_options import ExplainRoundsOptions
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -68,7 +68,9 @@ def explain(
 
 
 @app.command("agents")
-@takes_options("asked:ExplainAgentsOptions", typed=(*ASKED, "memory", "quantiles", "registry"))
+@takes_options(
+    "agents_options:ExplainAgentsOptions", typed=(*ASKED, "memory", "quantiles", "registry")
+)
 def explain_agents_command(options: ExplainAgentsOptions) -> None:
     """Explain agents: who is protected against whom and how much, the mechanisms and their noise, who sees what.
 
@@ -90,7 +92,7 @@ app.command("together")(explain_together)
 
 
 @app.command("rounds")
-@takes_options("asked_rounds:ExplainRoundsOptions", typed=ASKED_ROUNDS)
+@takes_options("rounds_options:ExplainRoundsOptions", typed=ASKED_ROUNDS)
 def explain_rounds_command(options: ExplainRoundsOptions) -> None:
     """Explain rounds: who is protected against whom and how much, the mechanisms, who sees what, coverage.
 

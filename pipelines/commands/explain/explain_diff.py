@@ -2,32 +2,249 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meanstream.pipelines.commands.explain.privacy_bearing import (
-    AGENTS_BEARING,
-    ROUNDS_BEARING,
-    Bearing,
-)
-from meanstream.pipelines.commands.explain.promise_facts import (
-    PromiseFact,
-    promise_of_agents,
-    promise_of_rounds,
-)
-from meanstream.pipelines.commands.explain.run_files import read_run_file
+import typer
+
 from meanstream.pipelines.options.base import print_options_json
 from meanstream.pipelines.options.help_text import without_passwords
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
+from meanstream.pipelines.options.typer_commands import prepare_commands, takes_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from meanstream.operators.agents.agents_settings import AgentsSettings
     from meanstream.pipelines.options.agents_options import AgentsOptions
     from meanstream.pipelines.options.rounds_options import RoundsOptions
+    from meanstream.streaming.rounds.rounds_settings import RoundsSettings
+
+
+ENDLESS = "without end"
+HOUR = 3_600_000_000
+"""Microseconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromiseFact:
+    """One fact: what it is, its value for reading, and how much is lost.
+
+    The greater, the weaker the promise.
+    """
+
+    name: str
+    value: Any
+    loss: float
+    meaning: str
+
+
+def promise_of_agents(settings: AgentsSettings) -> list[PromiseFact]:
+    """Give the facts of agents.
+
+    Examples
+    --------
+    >>> from meanstream.operators.agents.agents_settings import AgentsSettings
+    >>> facts = promise_of_agents(AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6))
+    >>> [(one.name, one.value) for one in facts][:5]
+    [('unit', 'one sample'), ('epsilon', 1.0), ('delta', 1e-06), ('right guesses', '70.6 %'), ('horizon', 40)]
+    """
+    from meanstream.pipelines.commands.explain.promise_facts import explain_odds_of_agents
+
+    persons = settings.per_person is not None
+    most = settings.most_releases
+    guess = explain_odds_of_agents(settings)["guessed_right"]
+    unit = "all samples of one person in one agent" if persons else "one sample"
+
+    return [
+        PromiseFact(
+            name="unit",
+            value=unit,
+            loss=0 if persons else 1,
+            meaning="epsilon protects this together",
+        ),
+        *_budget(settings.epsilon, settings.delta, guess, "over all releases of an agent"),
+        PromiseFact(
+            name="horizon",
+            value=ENDLESS if most is None else most,
+            loss=math.inf if most is None else most,
+            meaning="largest number of releases of an agent, which share the budget",
+        ),
+        _shown(
+            "votes",
+            settings.vote is not None,
+            "noisy counts of differences between an agent's samples",
+        ),
+        _shown("histogram", settings.histogram_share > 0, "noisy histograms of an agent's samples"),
+    ]
+
+
+def promise_of_rounds(settings: RoundsSettings) -> list[PromiseFact]:
+    """Give the facts of rounds.
+
+    Examples
+    --------
+    >>> from meanstream.streaming.rounds.rounds_settings import RoundsSettings
+    >>> facts = promise_of_rounds(RoundsSettings(lower=0, upper=1, epsilon=1, window="7d", users=500))
+    >>> [(one.name, one.value) for one in facts][-4:]
+    [('trust', 'no one (local)'), ('user budget', 'none'), ('window', 'one begins every 168 h'), ('overlap', 1)]
+    """
+    from meanstream.pipelines.commands.explain.explain_rounds import explain_rounds_facts
+
+    facts = explain_rounds_facts(settings)
+    windows = settings.windows
+    budget = settings.user_budget
+    values = "NOT its number" in facts["protects"]
+    session = windows.kind == "session"
+    central = facts["trust"] == "central"
+    every = f"one begins every {windows.period / HOUR:g} h"
+
+    return [
+        PromiseFact(
+            name="unit",
+            value=facts["protects"],
+            loss=2 if facts["privacy_unit"] == "sample" else int(values),
+            meaning="epsilon protects this together",
+        ),
+        *_budget(
+            facts["total"]["epsilon"],
+            facts["total"]["delta"],
+            facts["odds"]["guessed_right"],
+            "in one window",
+        ),
+        PromiseFact(
+            name="trust",
+            value="a curator, with every sample (central)" if central else "no one (local)",
+            loss=int(central),
+            meaning="users must trust them",
+        ),
+        PromiseFact(
+            name="user budget",
+            value="none" if budget is None else budget,
+            loss=math.inf if budget is None else budget,
+            meaning="largest total epsilon of a user over all windows",
+        ),
+        PromiseFact(
+            name="window",
+            value="sessions, whose first and last times are public" if session else every,
+            loss=math.inf if session else -windows.period,
+            meaning="each window with a user's data costs that user epsilon again",
+        ),
+        PromiseFact(
+            name="overlap",
+            value=windows.overlap,
+            loss=windows.overlap,
+            meaning="windows that a sample is in",
+        ),
+    ]
+
+
+def _budget(epsilon: float, delta: float, guess: float, over: str) -> list[PromiseFact]:
+    guesses = "an adversary who knows all else chooses between two equally likely contents"
+    return [
+        PromiseFact(name="epsilon", value=epsilon, loss=epsilon, meaning=f"privacy loss, {over}"),
+        PromiseFact(
+            name="delta",
+            value=delta,
+            loss=delta,
+            meaning="probability that the promise of epsilon fails",
+        ),
+        PromiseFact(
+            name="right guesses",
+            value=f"{100 * guess:.1f} %",
+            loss=round(guess, 4),
+            meaning=guesses,
+        ),
+    ]
+
+
+def _shown(name: str, shown: bool, meaning: str) -> PromiseFact:
+    return PromiseFact(
+        name=name, value="released" if shown else "not released", loss=int(shown), meaning=meaning
+    )
+
+
+class Bearing(StrEnum):
+    """What another value of an option means for whoever is protected."""
+
+    PROMISE = "promise"
+    """It is part of the promise, whose facts are compared: budget, unit, trust, releases."""
+    UNIT = "unit"
+    """A column that says who or what is protected: without it, or with another, the promise is for
+    somebody else."""
+    DEPLOYMENT = "deployment"
+    """It names the deployment: another one spends a budget of its own on the same data."""
+    PUBLIC = "public"
+    """A place of public output: a new one shows more."""
+    PRIVATE = "private"
+    """A place of private output: a new one, or another one, may have other readers."""
+    ACCESS = "access"
+    """A switch that lets other machines in."""
+    NOTED = "noted"
+    """It changes what is answered or how; no side has more or less of the privacy that was
+    promised."""
+    NONE = "none"
+    """It has no bearing on privacy: how samples are read, waited for and logged."""
+
+
+_STREAM = {
+    **dict.fromkeys(("name",), Bearing.DEPLOYMENT),
+    **dict.fromkeys(("id",), Bearing.UNIT),
+    **dict.fromkeys(("epsilon", "mode"), Bearing.PROMISE),
+    **dict.fromkeys(("notices", "metrics", "page"), Bearing.PUBLIC),
+    **dict.fromkeys(("private_metrics", "private_figures"), Bearing.PRIVATE),
+    **dict.fromkeys(("page_remote",), Bearing.ACCESS),
+    **dict.fromkeys(
+        ("source", "value", "time", "lower", "upper", "secret_file", "store", "runner"),
+        Bearing.NOTED,
+    ),
+    **dict.fromkeys(
+        ("config", "layout", "numbers_in_text", "sort", "follow", "until_end", "offsets"),
+        Bearing.NONE,
+    ),
+    **dict.fromkeys(
+        ("batch_size", "max_future", "max_dead_letters", "json", "level", "runner_arg"),
+        Bearing.NONE,
+    ),
+    **dict.fromkeys(("dry_run", "wait_for", "log_format", "quiet"), Bearing.NONE),
+}
+AGENTS_BEARING = _STREAM | {
+    **dict.fromkeys(("agent", "person"), Bearing.UNIT),
+    **dict.fromkeys(
+        ("delta", "odds", "per_person", "counter", "noise", "calibration", "levels"),
+        Bearing.PROMISE,
+    ),
+    **dict.fromkeys(("horizon", "memory", "spread_share", "histogram_share"), Bearing.PROMISE),
+    **dict.fromkeys(("dead_letters", "releases", "population"), Bearing.PUBLIC),
+    **dict.fromkeys(("sink", "answers"), Bearing.PRIVATE),
+    **dict.fromkeys(("answers_remote",), Bearing.ACCESS),
+    **dict.fromkeys(
+        ("schedule", "final_release", "exceeds", "quantiles", "covariates"), Bearing.NOTED
+    ),
+    **dict.fromkeys(("partners", "members", "variance"), Bearing.NOTED),
+    **dict.fromkeys(("answer_tokens",), Bearing.NOTED),
+    **dict.fromkeys(("lateness", "quorum", "idle_after", "max_agents"), Bearing.NONE),
+    **dict.fromkeys(("collaboration", "stddev", "refresh", "weights", "coverage"), Bearing.NONE),
+}
+"""Of `run agents`."""
+ROUNDS_BEARING = _STREAM | {
+    **dict.fromkeys(("user",), Bearing.UNIT),
+    **dict.fromkeys(("window", "estimator", "option", "user_budget"), Bearing.PROMISE),
+    **dict.fromkeys(("sink", "reports", "stages", "reports_only"), Bearing.PUBLIC),
+    **dict.fromkeys(("dead_letters",), Bearing.PRIVATE),
+    **dict.fromkeys(
+        ("values", "sizes", "users", "between_users", "tails", "from_reports"), Bearing.NOTED
+    ),
+    **dict.fromkeys(("categories", "quantiles"), Bearing.NOTED),
+    **dict.fromkeys(("allowed_lateness", "max_users"), Bearing.NONE),
+}
+"""Of `run rounds`."""
+
 
 WEAKER = "weaker"
 STRONGER = "stronger"
@@ -125,8 +342,8 @@ def differences_of(
             )
 
     for name, bearing in (AGENTS_BEARING if _is_of_agents(old) else ROUNDS_BEARING).items():
-        before = _shown(getattr(old, name))
-        after = _shown(getattr(new, name))
+        before = _printable(getattr(old, name))
+        after = _printable(getattr(new, name))
         if before == after or bearing is Bearing.NONE or name in said:
             continue
 
@@ -157,7 +374,7 @@ def _promise(options: Any) -> list[PromiseFact]:
         return promise_of_rounds(settings)
 
 
-def _shown(value: Any) -> Any:
+def _printable(value: Any) -> Any:
     """Give a value as it may be printed: nothing for what is off, and no password."""
     if value is None or value is False or value == []:
         return None
@@ -185,4 +402,64 @@ def _lines(old: Path, new: Path, differences: list[Difference]) -> Iterator[str]
     yield (
         ", ".join(f"{count} {verdict}" for count, verdict in zip(counts, VERDICTS, strict=True))
         + "\n"
+    )
+
+
+_READERS = typer.Typer(help="Options of a configuration; not a command.")
+
+
+@_READERS.command("agents")
+@takes_options("agents_options:AgentsOptions")
+def _agents(_: AgentsOptions) -> None:
+    """Have the options of agents."""
+
+
+@_READERS.command("rounds")
+@takes_options("rounds_options:RoundsOptions")
+def _rounds(_: RoundsOptions) -> None:
+    """Have the options of rounds."""
+
+
+def read_run_file(path: Path) -> AgentsOptions | RoundsOptions:
+    """Read the options of a configuration file.
+
+    Raises
+    ------
+    BadOption
+        If it is no configuration of agents or rounds.
+    """
+    from meanstream.pipelines.options.agents_options import AgentsOptions
+    from meanstream.pipelines.options.rounds_options import RoundsOptions
+
+    prepare_commands(_READERS)
+    commands: Any = typer.main.get_command(_READERS)
+    kind = "rounds" if _is_of_rounds(path) else "agents"
+    with commands.commands[kind].make_context(kind, ["--config", str(path)]) as context:
+        given = {
+            name: value
+            for name, value in context.params.items()
+            if name not in ("print_config", "help_all")
+        }
+
+    if kind == "rounds":
+        return RoundsOptions(**given)
+    return AgentsOptions(**given)
+
+
+def _is_of_rounds(path: Path) -> bool:
+    """Tell by an option that only rounds have.
+
+    What is no configuration is refused where it is read.
+    """
+    import yaml
+
+    from meanstream.streaming.strict_yaml import read_strict_yaml_file
+
+    try:
+        entries = read_strict_yaml_file(path)
+    except (OSError, ValueError, yaml.YAMLError):
+        return False
+
+    return isinstance(entries, dict) and not {"user", "window", "estimator"}.isdisjoint(
+        map(str, entries)
     )

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from meanstream.pipelines.commands.explain.explain_answer import CONTENTS
-from meanstream.pipelines.commands.explain.explain_mechanism import (
+from meanstream.pipelines.commands.explain.promise_facts import (
+    CONTENTS,
     agents_bounds,
     agents_bounds_lines,
     agents_mechanism,
     agents_mechanism_lines,
-)
-from meanstream.pipelines.commands.explain.explain_odds import (
     explain_odds_lines,
     explain_odds_of_agents,
-)
-from meanstream.pipelines.commands.explain.explain_unit import (
     explain_unit_facts,
     explain_unit_lines,
     explain_unit_name,
@@ -24,7 +20,7 @@ from meanstream.pipelines.options.agents_options import PAIRWISE
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 
 if TYPE_CHECKING:
-    from meanstream.pipelines.options.asked import ExplainAgentsOptions
+    from meanstream.pipelines.options.agents_options import ExplainAgentsOptions
 
 READERS = (1, 5, 50)
 """Readers who pool what they received of one agent."""

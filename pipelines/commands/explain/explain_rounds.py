@@ -12,32 +12,26 @@ from typing import TYPE_CHECKING, Any
 from meanstream.operators.estimators.registry import LEARNING_ESTIMATOR, estimator_taken_for
 from meanstream.operators.forecast.rounds_forecast import CARRIED_SPREADS
 from meanstream.operators.noise.group_privacy import GROUPS
-from meanstream.pipelines.commands.explain.explain_answer import (
-    explain_answer,
-    explain_answer_lines,
-)
-from meanstream.pipelines.commands.explain.explain_central import (
-    explain_central_facts,
-    explain_central_lines,
-)
-from meanstream.pipelines.commands.explain.explain_odds import (
-    explain_errors_of_rounds,
-    explain_errors_of_rounds_lines,
-    explain_odds_lines,
-    explain_odds_of_rounds,
-)
 from meanstream.pipelines.commands.explain.explain_registry import (
     print_registry_record,
     registry_record_of_rounds,
 )
 from meanstream.pipelines.commands.explain.explain_simulated import (
+    explain_central_facts,
+    explain_central_lines,
     simulated_channels,
     simulated_half_bounds,
     simulated_users_who_differ,
 )
-from meanstream.pipelines.commands.explain.explain_unit import (
+from meanstream.pipelines.commands.explain.promise_facts import (
     ADDS_UP,
     NO_AMPLIFICATION,
+    explain_answer,
+    explain_answer_lines,
+    explain_errors_of_rounds,
+    explain_errors_of_rounds_lines,
+    explain_odds_lines,
+    explain_odds_of_rounds,
     explain_unit_name,
 )
 from meanstream.pipelines.options.base import print_options_json

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from meanstream.pipelines.commands.explain.run_files import read_run_file
+from meanstream.pipelines.commands.explain.explain_diff import read_run_file
 from meanstream.pipelines.options.base import JsonOption, print_options_json
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from meanstream.operators.collaboration.registry import make_collaboration
 from meanstream.operators.durations import parse_duration
 from meanstream.operators.validation import require
-from meanstream.pipelines.commands.run.private_files import check_private_figures
+from meanstream.pipelines.commands.command_outputs import writing_output
 from meanstream.pipelines.commands.run.run_page import check_page_options
 from meanstream.pipelines.options.base import OPTION_OF, option_location
 from meanstream.pipelines.options.option_errors import BadOption, RunFailed, refusing_options
-from meanstream.pipelines.options.refresh_option import NEVER, is_endless_source
+from meanstream.pipelines.options.stream_defaults import NEVER, is_endless_source
+from meanstream.streaming.events.times import iso_time
 from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
 from meanstream.streaming.metrics.background import parse_server_address
 from meanstream.streaming.open_sink import STDOUT, canonical_sink_location, check_sink_location
@@ -38,7 +40,9 @@ if TYPE_CHECKING:
     from meanstream.pipelines.options.rounds_options import RoundsOptions
     from meanstream.pipelines.options.stream_options import StreamOptions
     from meanstream.streaming.engine.engine_options import EngineOptions
+    from meanstream.streaming.engine.engine_stats import EngineStats
     from meanstream.streaming.rounds.rounds_settings import RoundsSettings
+    from meanstream.streaming.rounds.rounds_stats import RoundsStats
 
 
 def check_agents(options: AgentSideOptions) -> AgentsSettings:
@@ -279,3 +283,52 @@ def ending_run() -> Iterator[None]:
         yield
     except (StoreError, SourceLostError, SinkLostError, DeliveryFailedError) as error:
         raise RunFailed(str(error)) from None
+
+
+def check_private_figures(path: Path | None) -> None:
+    """Refuse a file that is there, or could not be made."""
+    if path is not None:
+        require(
+            path.suffix == ".json" and path.parent.is_dir(),
+            "private_figures",
+            "be a .json file in a folder",
+            str(path),
+        )
+        require(not os.path.lexists(path), "private_figures", "be a new file", str(path))
+
+
+def write_private_figures(path: Path | None, figures: dict[str, Any]) -> None:
+    """Write a new file for the operator alone; nothing, where none was requested."""
+    if path is None:
+        return
+    data = json.dumps({"trust": "private", **figures}, indent=2).encode() + b"\n"
+    with writing_output("private_figures", path):
+        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(number, "wb") as file:
+                file.write(data)
+        except OSError:
+            path.unlink()
+            raise
+
+
+def private_agents_figures(stats: EngineStats) -> dict[str, Any]:
+    """Private: say of a run of agents what depends on values."""
+    return {"clipped": stats.clipped, "median_half_width": stats.median_half_width}
+
+
+def private_rounds_figures(stats: RoundsStats) -> dict[str, Any]:
+    """Private: say of a run of rounds what tells how many samples users send, and when."""
+    return {
+        "events": stats.events,
+        "accepted": stats.accepted,
+        "rejected": dict(sorted(stats.rejected.items())),
+        "letters_unwritten": stats.letters_unwritten,
+        "clipped": stats.clipped,
+        "users_seen": stats.agents,
+        "users_full": stats.full,  # as many as --max-users allows
+        "open_windows": stats.open_windows,
+        "refusals": stats.refusals,
+        "input_lag": stats.input_lag,
+        "event_time": iso_time(stats.event_time),
+    }

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import typer
 
 from meanstream.operators.rings import ring_module
-from meanstream.pipelines.commands.run.collection import resume_collection
 from meanstream.pipelines.commands.run.run_logs import LOGGER, logging_to_stderr
+from meanstream.pipelines.commands.run.signals import resume_collection
 from meanstream.pipelines.options.option_errors import BadOption
 from meanstream.pipelines.options.typer_commands import takes_options
 
@@ -76,9 +76,7 @@ def run_agents_command(options: AgentsOptions) -> None:
         return
 
     resume_collection()
-    ring_module("pipelines.beam.commands.run_agents_on_beam").run_agents_on_beam(
-        options, options.runner
-    )
+    ring_module("pipelines.beam.commands.run_on_beam").run_agents_on_beam(options, options.runner)
 
 
 @app.command("agent-side")

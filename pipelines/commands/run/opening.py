@@ -10,8 +10,7 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING
 
 from meanstream.pipelines.commands.run.checks import ending_run
-from meanstream.pipelines.commands.run.collection import resume_collection
-from meanstream.pipelines.commands.run.signals import stopping_on_signals
+from meanstream.pipelines.commands.run.signals import resume_collection, stopping_on_signals
 from meanstream.pipelines.options.base import OPTION_OF, option_location
 from meanstream.pipelines.options.option_errors import BadOption
 from meanstream.streaming.agents.move_agents import agents_of_store

@@ -6,17 +6,28 @@ One live line on a terminal, plain lines elsewhere, or records of the log.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from meanstream.operators.durations import parse_duration
+from meanstream.pipelines.options.base import OPTION_OF, option_location
+from meanstream.pipelines.options.option_errors import RunFailed, refusing_options
 from meanstream.streaming.events.times import iso_time
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
 from meanstream.streaming.metrics.metric_records import RecentRate, first_release_record
 
 if TYPE_CHECKING:
+    from meanstream.pipelines.options.stream_options import StreamOptions
     from meanstream.streaming.agents.first_release import FirstRelease
+    from meanstream.streaming.engine.engine_health import EngineHealth
     from meanstream.streaming.engine.engine_stats import EngineStats
+
 
 PLAIN_SECONDS = 5.0
 LIVE_SECONDS = 0.1
@@ -192,3 +203,103 @@ def agents_intake_text(stats: EngineStats) -> str:
 
     full = " (no more are taken: --max-agents)" if stats.full else ""
     return f"{stats.events:,} events, {stats.accepted:,} accepted, rejected: {rejected}; {stats.agents:,} agents{full}"
+
+
+def wait_for_brokers(
+    options: StreamOptions, *, stop: Callable[[], bool], health: EngineHealth | None = None
+) -> None:
+    """Wait until the brokers of the source and of every sink answer."""
+    places = [("source", option_location(options.source)), *broker_locations(options.sinks)]
+    if getattr(options, "reports_only", None) is not None:
+        places.append(("stages", str(getattr(options, "stages", ""))))
+
+    wait_for_addresses(places, options.wait_for, stop=stop, health=health)
+
+
+def broker_locations(sinks: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Give the places of sinks with the option that names each."""
+    return [(OPTION_OF.get(role, role), place) for role, place in sinks.items()]
+
+
+def wait_for_addresses(
+    places: Iterable[tuple[str, str]],
+    wait_for: str,
+    *,
+    stop: Callable[[], bool],
+    health: EngineHealth | None = None,
+) -> None:
+    """Wait for the topics among some places, each the value of an option.
+
+    See `wait_for_brokers`.
+    """
+
+    def noted(what: str) -> None:
+        if health is not None:
+            health.waiting(what)
+
+        if stop():
+            raise RunFailed(f"stopped while {what}")
+
+    with refusing_options():
+        seconds = parse_duration("wait_for", wait_for)
+        topics = [
+            one
+            for option, place in places
+            if is_kafka_location(place)
+            for one in KafkaLocation.parse(place, role=option, several=option == "source").each()
+        ]
+
+        if not topics:
+            return
+        from meanstream.streaming.kafka.connection.kafka_topics import wait_for_first_answers
+
+        wait_for_first_answers(topics, seconds, noted)
+
+    if health is not None:
+        health.waiting(None)
+
+
+@contextmanager
+def announcing_address(
+    what: str, url: str, secret: str, *, store: Path | None, suffix: str
+) -> Iterator[Callable[[], None]]:
+    """Tell an address, with its token, once; what is told in a file goes when the context is left.
+
+    On a terminal, or without a store, it is printed. Elsewhere standard error is a log, which
+    others may read: there what is given, to be called once the store is this run's own, writes it
+    into a file next to the store.
+    """
+    place = None if store is None or sys.stderr.isatty() else store.with_name(store.name + suffix)
+    written: list[Path] = []
+
+    if place is None:
+        sys.stderr.write(f"{what}: {secret}\n")
+
+    def announce() -> None:
+        if place is not None:
+            _write_for_owner(what, place, secret)
+            written.append(place)
+            _log.info(f"{what} is served", extra={"url": url, "token_in": str(place)})
+
+    try:
+        yield announce
+    finally:
+        for path in written:
+            path.unlink(missing_ok=True)
+
+
+def _write_for_owner(what: str, place: Path, line: str) -> None:
+    """Write a line that only the owner of the file can read, in place of one that a killed run has left."""
+    fresh = place.with_name(f"{place.name}.{os.getpid()}")
+    try:
+        descriptor = os.open(
+            fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+        )
+        with os.fdopen(descriptor, "w") as file:
+            file.write(line + "\n")
+
+        fresh.replace(place)
+    except OSError as error:
+        raise RunFailed(
+            f"{what} could not be written to {str(place)!r} ({error.strerror})"
+        ) from None

@@ -24,10 +24,13 @@ from meanstream.pipelines.commands.run.checks import (
     refusing_to_open,
 )
 from meanstream.pipelines.commands.run.opening import open_sinks, opening_stack
-from meanstream.pipelines.commands.run.progress_line import LoggedProgress, Progress
+from meanstream.pipelines.commands.run.progress_line import (
+    LoggedProgress,
+    Progress,
+    wait_for_addresses,
+)
 from meanstream.pipelines.commands.run.run_logs import logging_to_stderr
 from meanstream.pipelines.commands.run.run_page import check_page_options
-from meanstream.pipelines.commands.run.waiting_line import wait_for_addresses
 from meanstream.pipelines.commands.run.watching import Watch, watching
 from meanstream.pipelines.options.base import OPTION_OF, print_options_json
 from meanstream.pipelines.options.collaborate_options import CollaborateOptions

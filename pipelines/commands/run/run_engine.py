@@ -15,7 +15,7 @@ from meanstream.pipelines.commands.run.opening import (
     open_sinks,
     opening_stack,
 )
-from meanstream.pipelines.commands.run.waiting_line import wait_for_brokers
+from meanstream.pipelines.commands.run.progress_line import wait_for_brokers
 from meanstream.pipelines.options.base import option_environment
 from meanstream.streaming.crash import CrashHook, no_crash
 

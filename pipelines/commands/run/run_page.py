@@ -11,7 +11,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from meanstream.operators.validation import require
-from meanstream.pipelines.commands.run.address_line import announcing_address
+from meanstream.pipelines.commands.run.progress_line import announcing_address
 from meanstream.pipelines.commands.run.signals import stopping_on_signals
 from meanstream.streaming.agents.agents_budget import PAGE_SECONDS, budget_outlook
 from meanstream.streaming.own_paths import COLLABORATE_PAGE_SUFFIX, PAGE_SUFFIX

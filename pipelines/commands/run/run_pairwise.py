@@ -18,13 +18,11 @@ from meanstream.pipelines.commands.run.checks import (
     check_agents_options,
     check_locations,
     ending_run,
-    refusing_to_open,
-)
-from meanstream.pipelines.commands.run.opening import check_opened_source
-from meanstream.pipelines.commands.run.private_files import (
     private_agents_figures,
+    refusing_to_open,
     write_private_figures,
 )
+from meanstream.pipelines.commands.run.opening import check_opened_source
 from meanstream.pipelines.commands.run.progress_line import agents_intake_text, log_progress_summary
 from meanstream.pipelines.commands.run.run_engine import EngineKind, Input, engine_input, run_engine
 from meanstream.pipelines.commands.run.run_logs import LOGGER, logging_to_stderr

@@ -19,14 +19,11 @@ from meanstream.pipelines.commands.run.checks import (
     check_rounds,
     check_rounds_options,
     ending_run,
-    refusing_to_open,
-)
-from meanstream.pipelines.commands.run.collection import resume_collection
-from meanstream.pipelines.commands.run.opening import check_opened_source
-from meanstream.pipelines.commands.run.private_files import (
     private_rounds_figures,
+    refusing_to_open,
     write_private_figures,
 )
+from meanstream.pipelines.commands.run.opening import check_opened_source
 from meanstream.pipelines.commands.run.progress_line import Progress
 from meanstream.pipelines.commands.run.run_engine import EngineKind, Input, engine_input, run_engine
 from meanstream.pipelines.commands.run.run_logs import logging_to_stderr
@@ -35,6 +32,7 @@ from meanstream.pipelines.commands.run.run_statistician import (
     dry_run_statistician,
     run_statistician,
 )
+from meanstream.pipelines.commands.run.signals import resume_collection
 from meanstream.pipelines.commands.run.watching import (
     Watch,
     watching,
@@ -67,7 +65,7 @@ def host_rounds(options: RoundsOptions) -> None:
     """Run the side and the host that were requested, and say what was done."""
     if options.runner is not None:
         resume_collection()
-        ring_module("pipelines.beam.commands.run_rounds_on_beam").run_rounds_on_beam(
+        ring_module("pipelines.beam.commands.run_on_beam").run_rounds_on_beam(
             options, options.runner
         )
 

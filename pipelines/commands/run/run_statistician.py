@@ -22,8 +22,12 @@ from meanstream.pipelines.commands.run.opening import (
     open_sinks,
     opening_stack,
 )
-from meanstream.pipelines.commands.run.progress_line import LoggedProgress, Progress
-from meanstream.pipelines.commands.run.waiting_line import broker_locations, wait_for_addresses
+from meanstream.pipelines.commands.run.progress_line import (
+    LoggedProgress,
+    Progress,
+    broker_locations,
+    wait_for_addresses,
+)
 from meanstream.pipelines.commands.run.watching import Watch, watching
 from meanstream.pipelines.options.base import OPTION_OF
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options

@@ -9,8 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from meanstream.pipelines.commands.run.address_line import announcing_address
-from meanstream.pipelines.commands.run.progress_line import make_progress
+from meanstream.pipelines.commands.run.progress_line import announcing_address, make_progress
 from meanstream.pipelines.commands.run.run_page import (
     page_run_facts,
     page_telemetry_of_agents,
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from meanstream.pipelines.commands.run.progress_line import LoggedProgress, Progress
-    from meanstream.pipelines.options.lateness_option import Lateness
-    from meanstream.pipelines.options.refresh_option import Refresh
+    from meanstream.pipelines.options.stream_defaults import Lateness, Refresh
     from meanstream.streaming.engine.engine_stats import EngineStats
     from meanstream.streaming.metrics.engine_metrics import HasBounds, Metrics
     from meanstream.streaming.metrics.telemetry import Telemetry

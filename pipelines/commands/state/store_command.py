@@ -7,35 +7,8 @@ from typing import Annotated
 
 import typer
 
-from meanstream.pipelines.commands.state.move_command import move
 from meanstream.pipelines.options.base import JsonOption
-from meanstream.pipelines.options.declaration import INPUT, cli_option
-
-
-def forget(
-    agent: Annotated[
-        str, typer.Argument(help="Name of the agent, or of the user of rounds.", metavar="AGENT")
-    ],
-    *,
-    store: Annotated[Path, cli_option("Store of an engine, which is stopped.", INPUT)],
-    as_json: JsonOption = False,
-) -> None:
-    """Erase all that is private of an agent from a store, for good; its further samples are rejected.
-
-    Sums, waiting samples and everything computed from them leave the file and later backups. Releases were public and
-    stay public, and the budget that they spent stays spent. Estimates already written stay in their sinks, and older
-    backups keep what they hold: delete these yourself. Of a user of rounds the sums of open windows leave, reports
-    stay, and samples that come later count again within what is left of the budget.
-    What others have received of an agent that they query stays with them, and in their estimates.
-
-    \b
-    Example:
-      meanstream store forget N24211 --store state.db
-    """  # noqa: D301 - click reads the escape
-    from meanstream.pipelines.commands.state.store_notes import forget_in_store
-
-    forget_in_store(agent=agent, store=store, as_json=as_json)
-
+from meanstream.pipelines.options.declaration import INPUT, OUTPUT, PRIVACY, cli_option
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -122,5 +95,58 @@ def store_adopt(
     )
 
 
-app.command("move")(move)
-app.command("forget")(forget)
+@app.command("move")
+def move(
+    *,
+    from_: Annotated[Path, cli_option("Store that reads the partition now.", INPUT, "--from")],
+    to: Annotated[
+        Path, cli_option("Store of the same deployment; created if it is missing.", OUTPUT)
+    ],
+    partition: Annotated[int, cli_option("Partition of the topic.", INPUT, min=0)],
+    secret_file: Annotated[
+        Path | None, cli_option("Key of both stores; default: the file next to them.", PRIVACY)
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Move a partition with its agents to another store; stop both engines first.
+
+    Moves the agents whose newest sample came from the partition, with their sums, waiting samples, ledger rows and
+    indexes of noise. Start the engines with other `partitions=` afterwards. If the command is killed, run it or an
+    engine again.
+
+    \b
+    Example:
+      meanstream store move --from a.db --to b.db --partition 1
+      # then: --store a.db --source '...?partitions=0' and --store b.db --source '...?partitions=1'
+    """  # noqa: D301 - click reads the escape
+    from meanstream.pipelines.commands.state.partition_moves import move_agents_of_partition
+
+    move_agents_of_partition(
+        from_=from_, to=to, partition=partition, secret_file=secret_file, as_json=as_json
+    )
+
+
+@app.command("forget")
+def forget(
+    agent: Annotated[
+        str, typer.Argument(help="Name of the agent, or of the user of rounds.", metavar="AGENT")
+    ],
+    *,
+    store: Annotated[Path, cli_option("Store of an engine, which is stopped.", INPUT)],
+    as_json: JsonOption = False,
+) -> None:
+    """Erase all that is private of an agent from a store, for good; its further samples are rejected.
+
+    Sums, waiting samples and everything computed from them leave the file and later backups. Releases were public and
+    stay public, and the budget that they spent stays spent. Estimates already written stay in their sinks, and older
+    backups keep what they hold: delete these yourself. Of a user of rounds the sums of open windows leave and reports
+    stay. Samples that come later count again within what is left of the budget.
+    What others have received of an agent that they query stays with them, and in their estimates.
+
+    \b
+    Example:
+      meanstream store forget N24211 --store state.db
+    """  # noqa: D301 - click reads the escape
+    from meanstream.pipelines.commands.state.store_notes import forget_in_store
+
+    forget_in_store(agent=agent, store=store, as_json=as_json)

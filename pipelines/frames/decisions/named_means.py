@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -205,3 +206,94 @@ def _plain_key(key: Any) -> Any:
         return key.item()
 
     return key
+
+
+_COLUMNS = ("joint stddev", "joint weight", "joint center variance", "joint is calibrated")
+
+
+def joint_columns(joint: JointMeans | None) -> dict[str, pa.Array]:
+    """Public: the joint posterior as columns, none where the population has intervals alone."""
+    if joint is None:
+        return {}
+
+    center = np.full(len(joint), joint.center_variance)
+    calibrated = np.full(len(joint), joint.calibrated)
+    columns = (joint.stddev, joint.weight, center, calibrated)
+    return {name: pa.array(column) for name, column in zip(_COLUMNS, columns, strict=True)}
+
+
+def take_joint(table: pa.Table, level: float) -> tuple[pa.Table, JointMeans]:
+    """Give a table without these columns, and the joint posterior of its rows.
+
+    Where it has none, the posteriors are independent and have the intervals of the rows.
+
+    Examples
+    --------
+    >>> rows = pa.table({"mean": [1.0], "lower": [-0.96], "upper": [2.96]})
+    >>> take_joint(rows, 0.95)[1].stddev.round(3).tolist()
+    [1.0]
+    """
+    value, lower, upper = (np.asarray(table[name]) for name in ("mean", "lower", "upper"))
+    if _COLUMNS[0] not in table.column_names:
+        return table, JointMeans.independent(value, lower, upper, level)
+
+    stddev, weight, center, calibrated = (np.asarray(table[name]) for name in _COLUMNS)
+    joint = JointMeans(
+        value=value,
+        stddev=stddev,
+        weight=weight,
+        center_variance=float(center[0]) if len(center) else 0.0,
+        calibrated=bool(calibrated.all()),
+    )
+
+    return table.drop_columns(list(_COLUMNS)), joint
+
+
+class DecidedMeans(ABC):
+    """Public: a result whose groups can be compared, at no privacy cost."""
+
+    @property
+    @abstractmethod
+    def named_means(self) -> NamedMeans:
+        """The groups by their names, with the joint posterior of their means."""
+
+    def difference(self, first: Any, second: Any) -> Difference:
+        """Estimate by how much the mean of one group is above that of another.
+
+        Parameters
+        ----------
+        first, second : key
+            Of the groups; tuples where `by` has several columns.
+
+        Returns
+        -------
+        Difference
+            With `value`, `interval`, and the `probability` that the first group's mean is above.
+
+        Notes
+        -----
+        **Privacy.** From the answers alone, as are `compare`, `ranks` and `top`: they spend nothing. What the answers
+        have in common, an error of a learned center, cancels where it enters both alike.
+        """
+        return self.named_means.difference(first, second)
+
+    def compare(self, to: Any) -> Comparison:
+        """Estimate the difference of every other group from one.
+
+        All intervals hold together at the level of the result.
+        """
+        return self.named_means.compare(to)
+
+    def ranks(self) -> GroupRanks:
+        """Rank the groups by their means, the highest first, with the ranks that each may have.
+
+        The ranks of all groups lie between `lower` and `upper` together at the level of the result.
+        """
+        return self.named_means.ranks()
+
+    def top(self, count: int) -> TopGroups:
+        """List the groups that may be among the `count` highest: `surely` and `possibly`.
+
+        Both lists hold together at the level of the result.
+        """
+        return self.named_means.top(count)

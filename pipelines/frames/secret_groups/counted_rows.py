@@ -16,13 +16,10 @@ import pyarrow.compute as pc
 
 from meanstream.operators.records import Bools
 from meanstream.operators.validation import require
-from meanstream.pipelines.frames.frame_columns import (
-    FrameSamples,
-    columns_of_options,
-    frame_samples,
-)
+from meanstream.pipelines.frames.frame_columns import FrameSamples, frame_samples
+from meanstream.pipelines.frames.frame_reader import columns_of_options
 from meanstream.pipelines.frames.groups import key_names, key_order
-from meanstream.pipelines.frames.values.missing_values import missing_as_nulls
+from meanstream.pipelines.frames.values.value_columns import missing_as_nulls
 from meanstream.streaming.events.event_columns import MAX_ID_BYTES
 
 NAMES = "be a column of text, whole numbers or true and false with private_counts"

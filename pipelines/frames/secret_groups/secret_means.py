@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,21 +15,19 @@ from meanstream.operators.agents.defaults import AT_THE_END
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.collaboration.registry import collaboration_name
 from meanstream.operators.validation import require
-from meanstream.pipelines.frames.decisions.joint_columns import joint_columns, take_joint
-from meanstream.pipelines.frames.frame_columns import FrameSamples
+from meanstream.pipelines.frames.arguments import frame_key
+from meanstream.pipelines.frames.decisions.named_means import joint_columns, take_joint
+from meanstream.pipelines.frames.frame_columns import FrameSamples, key_columns
 from meanstream.pipelines.frames.frame_result import wide_answers
-from meanstream.pipelines.frames.keys import frame_key
 from meanstream.pipelines.frames.private_frame import frame_like
 from meanstream.pipelines.frames.rows_at_hand import means_meaning
 from meanstream.pipelines.frames.secret_groups.counted_rows import counted_rows
 from meanstream.pipelines.frames.secret_groups.noisy_sums import SecretReleases, released_sums
 from meanstream.pipelines.frames.secret_groups.secret_plan import ONE_ROW, SecretPlan
 from meanstream.pipelines.frames.secret_groups.secret_result import SecretMeans, secret_notes
-from meanstream.pipelines.frames.values.value_bounds import frame_bounds
-from meanstream.pipelines.frames.values.whole_persons import (
-    samples_within_limits,
-    valid_person_limits,
-)
+from meanstream.pipelines.frames.values.question import MeansQuestion
+from meanstream.pipelines.frames.values.value_columns import frame_bounds
+from meanstream.pipelines.frames.values.whole_persons import samples_within_limits
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.store.secret_source import noise_from_secret
@@ -65,7 +63,7 @@ USUAL: dict[str, tuple[Any, ...]] = {
 OTHERS = "its noise is Laplace noise on two sums"
 
 
-def secret_means(frame: Any, asked: Mapping[str, Any]) -> SecretMeans:
+def secret_means(question: MeansQuestion) -> SecretMeans:
     """Release what a frame says of its groups, and hide which names and how many rows there are.
 
     Notes
@@ -74,26 +72,26 @@ def secret_means(frame: Any, asked: Mapping[str, Any]) -> SecretMeans:
     delta). The result is a function of the noisy sums alone, and of what is public: arguments, kind
     of the frame, types of its columns.
     """
-    _check(asked)
-    by = _key_columns(asked["by"])
-    plan = _plan(frame, asked)
+    _check(question)
+    by = _key_columns(question.by)
+    plan = _plan(question)
     samples = counted_rows(
-        frame,
+        question.frame,
         by=by,
-        value=asked["value"],
-        person=asked["person"],
-        missing=asked["missing"],
-        declared=asked["groups"],
+        value=question.column,
+        person=question.person,
+        missing=question.missing,
+        declared=question.groups,
     )
 
     # The releases, after which nothing looks at the rows.
-    key, deployment = frame_key(asked["secret"], asked["name"])
+    key, deployment = frame_key(question.secret, question.name)
     noise = noise_from_secret(key, deployment)
     if plan.limits is not ONE_ROW:
         chosen = samples_within_limits(samples, plan.limits, noise)
         samples = _with_all_groups(chosen, samples) if plan.declared else chosen
 
-    return _answered(released_sums(samples, plan, noise), frame, asked, deployment)
+    return _answered(released_sums(samples, plan, noise), question, deployment)
 
 
 def _with_all_groups(chosen: FrameSamples, declared: FrameSamples) -> FrameSamples:
@@ -101,28 +99,28 @@ def _with_all_groups(chosen: FrameSamples, declared: FrameSamples) -> FrameSampl
     return replace(chosen.with_groups_in_order(declared.names), keys=declared.keys)
 
 
-def _check(asked: Mapping[str, Any]) -> None:
+def _check(question: MeansQuestion) -> None:
     """Refuse what needs public groups, in one line that names the way out."""
-    switch = asked["private_counts"]
+    switch = question.private_counts
     require(isinstance(switch, bool), "private_counts", "be True or False", switch)
     rule = "be given with private_counts=True: elsewhere all groups with rows are answered"
-    require(switch, "groups", rule, asked["groups"])
+    require(switch, "groups", rule, question.groups)
 
     for name, way in WAYS_OUT.items():
-        value = asked[name]
+        value = getattr(question, name)
         plain = isinstance(value, str | int | float | tuple | list | Path)
         shown = value if plain else type(value).__name__
         require(_is_usual(name, value), name, f"be left out with private_counts: {way}", shown)
 
-    for name, value in asked["settings"].items():
+    for name, value in question.settings.items():
         require(False, name, f"be left out with private_counts: {OTHERS}", value)
 
     # One column, all of whose odd rows are left out.
     rule = "name one column with private_counts: call once per column, each with a part of epsilon"
-    require(isinstance(asked["value"], str), "value", rule, asked["value"])
+    require(isinstance(question.value, str), "value", rule, question.value)
     rule = "be 'drop' with private_counts: a refusal would tell of a row"
-    require(asked["nulls"] in (None, "drop"), "nulls", rule, asked["nulls"])
-    require(asked["epsilon"] is not None, "epsilon", "be given", None)
+    require(question.nulls in (None, "drop"), "nulls", rule, question.nulls)
+    require(question.epsilon is not None, "epsilon", "be given", None)
 
 
 def _is_usual(name: str, value: Any) -> bool:
@@ -132,7 +130,7 @@ def _is_usual(name: str, value: Any) -> bool:
 
 
 def _key_columns(by: str | Sequence[str]) -> list[str]:
-    columns = [by] if isinstance(by, str) else [str(name) for name in by]
+    columns = key_columns(by)
 
     rule = "name one column or several different ones"
     require(bool(columns) and len({*columns}) == len(columns), "by", rule, by)
@@ -147,39 +145,29 @@ def _key_columns(by: str | Sequence[str]) -> list[str]:
     return columns
 
 
-def _plan(frame: Any, asked: Mapping[str, Any]) -> SecretPlan:
+def _plan(question: MeansQuestion) -> SecretPlan:
     """Say how it is released, by public facts."""
-    person = asked["person"]
-    limits = valid_person_limits(
-        asked["max_groups"],
-        asked["max_rows"],
-        person=person,
-        per_person=None,
-        odds=None,
-        store=None,
-    )
-
+    person = question.person
+    limits = question.limits
     rule = "be given together with max_groups and max_rows"
     require(person is None or limits is not None, "person", rule, person)
-    lower, upper = frame_bounds(frame, asked["value"], asked["lower"], asked["upper"])
+    lower, upper = frame_bounds(question.frame, question.column, question.lower, question.upper)
 
     return SecretPlan(
         lower=lower,
         upper=upper,
-        epsilon=asked["epsilon"],
-        delta=asked["delta"],
+        epsilon=question.budget,
+        delta=question.delta,
         limits=limits or ONE_ROW,
-        declared=asked["groups"] is not None,
+        declared=question.groups is not None,
     )
 
 
-def _answered(
-    releases: SecretReleases, frame: Any, asked: Mapping[str, Any], deployment: str
-) -> SecretMeans:
+def _answered(releases: SecretReleases, question: MeansQuestion, deployment: str) -> SecretMeans:
     """Answer for every group that came out, from releases alone; the kind of a frame is public."""
     plan = releases.plan
 
-    level = asked["level"]
+    level = question.level
     settings = AgentsSettings(
         lower=plan.lower,
         upper=plan.upper,
@@ -193,27 +181,25 @@ def _answered(
         name=deployment,
     )
 
-    table, joint = take_joint(_table(releases, settings, asked), level)
+    table, joint = take_joint(_table(releases, settings, question), level)
     return SecretMeans(
         table=table,
         joint=joint,
-        notes=(*secret_notes(plan, asked["person"]), *wide_answers(table, settings)),
+        notes=(*secret_notes(plan, question.person), *wide_answers(table, settings)),
         meaning=means_meaning(settings, level),
         level=level,
         keys=tuple(releases.keys.column_names),
-        original=frame_like(pa.table({"rows": pa.array([], pa.int64())}), frame),
-        value=asked["value"],
+        original=frame_like(pa.table({"rows": pa.array([], pa.int64())}), question.frame),
+        value=question.column,
         settings=settings,
         releases=releases.table(),
         charge=None,
-        person=asked["person"],
+        person=question.person,
         plan=plan,
     )
 
 
-def _table(
-    releases: SecretReleases, settings: AgentsSettings, asked: Mapping[str, Any]
-) -> pa.Table:
+def _table(releases: SecretReleases, settings: AgentsSettings, question: MeansQuestion) -> pa.Table:
     """Public: the answers as columns, those of the joint posterior among them."""
     keys = dict(zip(releases.keys.column_names, releases.keys.columns, strict=True))
     if not len(releases.names):
@@ -223,8 +209,8 @@ def _table(
     # What a value varies by within its group is known from the releases, too.
     half = (settings.upper - settings.lower) / 2
     options = EngineOptions(
-        collaboration=collaboration_name(asked["collaboration"]),
-        level=asked["level"],
+        collaboration=collaboration_name(question.collaboration),
+        level=question.level,
         stddev=half * releases.stddev,
         refresh=None,
     )

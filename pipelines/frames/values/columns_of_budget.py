@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -12,68 +12,43 @@ from scipy.special import ndtri
 
 from meanstream.operators.records import Floats
 from meanstream.operators.validation import require
-from meanstream.pipelines.frames.frame_columns import frame_columns
+from meanstream.pipelines.frames.frame_reader import frame_columns
 from meanstream.pipelines.frames.frame_result import PrivateMeans
-from meanstream.pipelines.frames.values.further_statistics import VARIANCE
-from meanstream.pipelines.frames.values.missing_values import further_columns, missing_as_nulls
+from meanstream.pipelines.frames.values.question import MeansQuestion
 from meanstream.pipelines.frames.values.several_means import (
     SeveralMeans,
     clipped_sentence,
     joined_columns,
     several_means,
 )
-from meanstream.pipelines.frames.values.value_bounds import (
+from meanstream.pipelines.frames.values.value_columns import (
+    VARIANCE,
     bound_of_each,
     bounds_of_column,
     is_number,
+    missing_as_nulls,
 )
 
-if TYPE_CHECKING:
-    from meanstream.pipelines.frames.values.value_bounds import Bounds
-
 _SQUARE = "{} squared"
-SINGLE = ("frame", "value", "lower", "upper", "epsilon", "delta", "odds", "ratio", "settings")
-"""Arguments that are each column's own, or of the whole call."""
-SECRET = ("private_counts", "groups")
 KURTOSIS = 9.0
 """Of values within a group, for the error of a variance by sampling."""
 
 
-def columns_of_budget(
-    means: Callable[..., Any], frame: Any, question: Mapping[str, Any]
-) -> PrivateMeans | SeveralMeans:
-    """Ask for each column of a call of `private_means` under its part of the budget."""
-    odds = question["odds"]
+def columns_of_budget(question: MeansQuestion) -> PrivateMeans | SeveralMeans:
+    """Answer for each column of a call under its part of the budget."""
+    odds = question.odds
     require(odds is None, "odds", "be left out with several columns, which share epsilon", odds)
-    epsilon = question["epsilon"]
+    epsilon = question.epsilon
     require(epsilon is not None, "epsilon", "be given for several columns", epsilon)
+    if "variance" not in question.statistics:
+        return several_means(question)
 
-    own = (*SINGLE, *SECRET)
-    options = {name: value for name, value in question.items() if name not in own}
-    options |= question["settings"]
-    value = question["value"]
-    ratio = question["ratio"]
-    bounds = question["lower"], question["upper"]
-    budget = epsilon, question["delta"]
-
-    asked = options["statistics"]
-    if "variance" not in asked:
-        return several_means(means, frame, value, ratio, bounds, budget, options)
-
+    ratio = question.ratio
     require(ratio is None, "ratio", "be left out with variances: call once for each", ratio)
-    others = [] if isinstance(asked, str) else [name for name in asked if name != "variance"]
-    options["statistics"] = others
-    return means_with_variances(means, frame, value, bounds, budget, options)
+    return means_with_variances(question)
 
 
-def means_with_variances(  # noqa: PLR0917 - the question of one call
-    means: Callable[..., Any],
-    frame: Any,
-    value: str | Sequence[str],
-    bounds: tuple[Bounds, Bounds],
-    budget: tuple[float, float],
-    options: Mapping[str, Any],
-) -> PrivateMeans | SeveralMeans:
+def means_with_variances(question: MeansQuestion) -> PrivateMeans | SeveralMeans:
     """Release means of values and of their squares; see `private_means(statistics=)`.
 
     Notes
@@ -86,36 +61,45 @@ def means_with_variances(  # noqa: PLR0917 - the question of one call
     error has the variance `r^2 + 4 (m - c)^2 s^2 + 2 s^4` by noise, and by sampling that of a law
     with a kurtosis of 9, as the exponential law has. Nothing is taken from other groups.
     """
-    columns = [value] if isinstance(value, str) else list(value)
-    require(options["store"] is None, "store", "be left out with variances", str(options["store"]))
-    others = further_columns(options)
-    table = frame_columns(frame, others, option="value", needed=columns)
+    value = question.value
+    columns = [value] if isinstance(value, str) else list(cast("Sequence[str]", value))
+    store = question.store
+    require(store is None, "store", "be left out with variances", str(store))
+    others = question.other_columns
+    table = frame_columns(question.frame, others, option="value", needed=columns)
 
     # Numbers that stand for a missing value do so before they are squared, and in no square.
-    table = missing_as_nulls(table, columns, options["missing"], others)
-    ends = _ends(table, columns, bounds)
+    table = missing_as_nulls(table, columns, question.missing, others)
+    ends = _ends(table, columns, question)
 
     # A square of true and false is no further question.
     # What is neither is refused where values are read.
-    asked = dict(ends)
+    bounds = dict(ends)
     for name, (low, high) in ends.items():
         if is_number(table.schema.field(name).type):
             table = _with_square(table, name, low, high)
-            asked[_SQUARE.format(name)] = (0.0, (high - low) ** 2 / 4)
+            bounds[_SQUARE.format(name)] = (0.0, (high - low) ** 2 / 4)
 
-    both = [low for low, _ in asked.values()], [high for _, high in asked.values()]
-    found = several_means(means, table, list(asked), None, both, budget, {**options, "missing": ()})
-    return _of_values(found, value, ends, frame)
+    statistics = question.statistics
+    others = [] if isinstance(statistics, str) else [s for s in statistics if s != "variance"]
+    of_values_and_squares = replace(
+        question,
+        frame=table,
+        value=list(bounds),
+        lower=[low for low, _ in bounds.values()],
+        upper=[high for _, high in bounds.values()],
+        statistics=others,
+        missing=(),
+    )
+    return _of_values(several_means(of_values_and_squares), question, ends)
 
 
 def _ends(
-    table: pa.Table, columns: Sequence[str], bounds: tuple[Bounds, Bounds]
+    table: pa.Table, columns: Sequence[str], question: MeansQuestion
 ) -> dict[str, tuple[float, float]]:
     """Bounds of each column by its name."""
-    lower, upper = (
-        bound_of_each(option, bound, columns)
-        for option, bound in zip(("lower", "upper"), bounds, strict=True)
-    )
+    lower = bound_of_each("lower", question.lower, columns)
+    upper = bound_of_each("upper", question.upper, columns)
     kinds = [table.schema.field(name).type for name in columns]
 
     return {
@@ -125,27 +109,28 @@ def _ends(
 
 
 def _of_values(
-    found: SeveralMeans,
-    value: str | Sequence[str],
-    ends: Mapping[str, tuple[float, float]],
-    frame: Any,
+    several: SeveralMeans, question: MeansQuestion, ends: Mapping[str, tuple[float, float]]
 ) -> PrivateMeans | SeveralMeans:
     """Give the results of the values alone, with variances in the place of squares."""
     results = {
-        name: replace(_with_variance(found.results, name, pair), original=frame)
+        name: replace(_with_variance(several.results, name, pair), original=question.frame)
         for name, pair in ends.items()
     }
 
     # What is protected is said of values: their squares are no columns of the frame.
-    counted = f"all {len(found.results)} values"
-    protected = found.notes[0].replace(counted, "all values")
-    notes = (protected, *found.notes[1:-1], clipped_sentence(results))
-    if isinstance(value, str):
-        only = results[value]
+    counted = f"all {len(several.results)} values"
+    protected = several.notes[0].replace(counted, "all values")
+    notes = (protected, *several.notes[1:-1], clipped_sentence(results))
+    if isinstance(question.value, str):
+        only = results[question.value]
         return replace(only, notes=(notes[0], *only.notes[1:]))
 
     return replace(
-        found, table=joined_columns(results), notes=notes, results=results, original=frame
+        several,
+        table=joined_columns(results),
+        notes=notes,
+        results=results,
+        original=question.frame,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,8 @@ import numpy as np
 from meanstream.operators.noise.calibration import calibrated_analytic_stddev
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require, require_epsilon, valid_float, valid_int
-from meanstream.pipelines.frames.frame_columns import frame_columns
-from meanstream.pipelines.frames.values.missing_values import further_columns
+from meanstream.pipelines.frames.frame_reader import frame_columns
+from meanstream.pipelines.frames.values.question import MeansQuestion
 from meanstream.pipelines.frames.values.whole_persons import MOST_GROUPS
 
 STDDEV = 1 / 6
@@ -21,33 +20,32 @@ SPREAD = 1 / 10
 TRIED = 40
 
 
-def with_max_groups(frame: Any, question: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the arguments of `private_means` with a number in the place of "auto".
+def best_max_groups(question: MeansQuestion) -> int:
+    """Number of groups in the place of "auto".
 
     Notes
     -----
     **Privacy.** Which rows are whose, and in which groups, is public there; values are not read.
     """
-    person = question["person"]
+    person = question.person
+    is_secret = question.private_counts or question.groups is not None
     rule = "be a number with private_counts: who is in which group is secret"
-    secret = question["private_counts"] or question["groups"] is not None
-    require(not secret, "max_groups", rule, "auto")
-    require(person is not None, "person", "be given with max_groups", None)
-    rows = valid_int("max_rows", question["max_rows"])
+    require(not is_secret, "max_groups", rule, "auto")
+    if person is None:
+        raise ValueError("person must be given with max_groups, got None")
+    rows = valid_int("max_rows", question.max_rows)
     require(rows >= 1, "max_rows", "be at least 1", rows)
-    epsilon = valid_float("epsilon", question["epsilon"])
+    epsilon = valid_float("epsilon", question.epsilon)
     require_epsilon(epsilon)
 
-    columns = [name for name in further_columns(question) if name != question["time"]]
+    columns = [name for name in question.other_columns if name != question.time]
     keys = [name for name in columns if name != person]
-    table = frame_columns(frame, columns, option="by", needed=[]).drop_null()
+    table = frame_columns(question.frame, columns, option="by", needed=[]).drop_null()
     counted = table.group_by([*keys, person]).aggregate([([], "count_all")])
     group, owner = (_codes(counted, names) for names in (keys, [person]))
     count = np.minimum(np.asarray(counted["count_all"]), rows)
 
-    best = _best(group, owner, count, epsilon=epsilon / rows, delta=question["delta"])
-    others = {name: value for name, value in question.items() if name not in ("frame", "settings")}
-    return {**others, **question["settings"], "max_groups": best}
+    return _best(group, owner, count, epsilon=epsilon / rows, delta=question.delta)
 
 
 def _codes(table: Any, names: list[str]) -> Ints:

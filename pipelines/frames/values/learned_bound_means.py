@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from meanstream.operators.agents.defaults import percent_of_guesses
 from meanstream.operators.noise.group_privacy import GROUPS
+from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.noise.privacy_odds import odds_of_a_guess
 from meanstream.operators.records import Ints
 from meanstream.operators.validation import require, require_epsilon, valid_float
-from meanstream.pipelines.frames.frame_columns import FrameSamples, frame_columns, frame_samples
+from meanstream.pipelines.frames.arguments import frame_key
+from meanstream.pipelines.frames.frame_columns import FrameSamples
+from meanstream.pipelines.frames.frame_reader import frame_columns
 from meanstream.pipelines.frames.frame_releases import CALLS
 from meanstream.pipelines.frames.frame_result import PrivateMeans
-from meanstream.pipelines.frames.keys import frame_key
 from meanstream.pipelines.frames.values.learned_bounds import (
     best_bounds,
     noisy_magnitudes,
     row_weights,
 )
-from meanstream.pipelines.frames.values.missing_values import further_columns, missing_as_nulls
-from meanstream.pipelines.frames.values.value_bounds import is_number
-from meanstream.pipelines.frames.values.whole_persons import (
-    samples_within_limits,
-    valid_person_limits,
-)
+from meanstream.pipelines.frames.values.question import MeansQuestion
+from meanstream.pipelines.frames.values.several_means import SeveralMeans
+from meanstream.pipelines.frames.values.value_columns import is_number
+from meanstream.pipelines.frames.values.whole_persons import samples_within_limits
 from meanstream.streaming.store.secret_source import noise_from_secret
 
 if TYPE_CHECKING:
@@ -101,56 +100,67 @@ class LearnedBoundMeans(PrivateMeans):
         return f"epsilon {epsilon:.3g}, guessed right at most {guess} of the time"
 
 
-def needs_bounds(frame: Any, value: Any) -> bool:
-    """Say whether a column is one of numbers; true and false have bounds by themselves."""
-    if not isinstance(value, str):
+def needs_bounds(question: MeansQuestion) -> bool:
+    """Whether nobody knows the bounds of one column of numbers; true and false have them by themselves."""
+    value = question.value
+    if question.lower is not None or question.upper is not None or not isinstance(value, str):
         return False
-    kind = frame_columns(frame, [], option="value", needed=[value]).schema.field(value).type
-    return is_number(kind)
+
+    table = frame_columns(question.frame, [], option="value", needed=[value])
+    return is_number(table.schema.field(value).type)
 
 
-def means_with_learned_bounds(
-    means: Callable[..., PrivateMeans], frame: Any, asked: Mapping[str, Any]
-) -> LearnedBoundMeans:
-    """Learn bounds with a part of epsilon, and release the means with the rest.
+def with_learned_bounds(question: MeansQuestion) -> MeansQuestion:
+    """The question of the means, with bounds that a part of epsilon has found and the rest of epsilon.
 
     Notes
     -----
     **Privacy.** Bounds are chosen by a noisy histogram and public numbers of rows. Histogram and
     means are two mechanisms about the same rows, whose epsilons add up.
     """
-    epsilon = _checked_epsilon(asked)
+    epsilon = _checked_epsilon(question)
 
     # One key for both; that of a call without a secret is not kept.
-    samples = _samples(frame, asked)
-    key, deployment = frame_key(asked["secret"], asked["name"])
+    samples = question.samples()
+    key, deployment = frame_key(question.secret, question.name)
     rule = f"be given: {len(samples.group):,} rows are too few to learn bounds at this epsilon"
     require(len(samples.group) * epsilon >= FEWEST, "lower", rule, None)
-    part = epsilon * bounds_share(np.bincount(samples.group), epsilon)
-    lower, upper = _learned(samples, asked, (part, epsilon - part), (key, deployment))
+
+    share = epsilon * bounds_share(np.bincount(samples.group), epsilon)
+    noise = noise_from_secret(key, deployment)
+    lower, upper = _learned(samples, question, (share, epsilon - share), noise)
 
     # The means, as anyone would ask for them who knows the bounds.
-    options = {name: asked[name] for name in asked if name not in ("frame", "settings")}
-    options |= asked["settings"]
-    options |= {"lower": lower, "upper": upper, "epsilon": epsilon - part}
-    options |= {"secret": key, "name": deployment}
-    result = means(frame, **options)
+    return replace(
+        question,
+        lower=lower,
+        upper=upper,
+        epsilon=epsilon - share,
+        secret=key,
+        name=deployment,
+    )
 
-    # The result says what both cost together.
+
+def learned_bound_means(
+    result: PrivateMeans | SeveralMeans, question: MeansQuestion
+) -> LearnedBoundMeans:
+    """The result of the means, which says what bounds and means cost together."""
+    assert isinstance(result, PrivateMeans)  # noqa: S101 - of one column
+    epsilon = valid_float("epsilon", question.epsilon)
     columns = {name: getattr(result, name) for name in PrivateMeans.__dataclass_fields__}
     columns["notes"] = _notes(result, epsilon)
     return LearnedBoundMeans(epsilon=epsilon, **columns)
 
 
-def _checked_epsilon(asked: Mapping[str, Any]) -> float:
+def _checked_epsilon(question: MeansQuestion) -> float:
     """Refuse what does not go with bounds that are learned, and give epsilon."""
     for name, way in WAYS_OUT.items():
         rule = f"be left out where bounds are learned: {way}"
-        value = asked[name]
+        value = getattr(question, name)
         require(value is None, name, rule, value if isinstance(value, int) else str(value))
 
-    require(asked["epsilon"] is not None, "epsilon", "be given where bounds are learned", None)
-    epsilon = valid_float("epsilon", asked["epsilon"])
+    require(question.epsilon is not None, "epsilon", "be given where bounds are learned", None)
+    epsilon = valid_float("epsilon", question.epsilon)
     require_epsilon(epsilon)
     return epsilon
 
@@ -172,37 +182,20 @@ def bounds_share(sizes: Ints, epsilon: float) -> float:
     return min(MOST_SHARE, max(round(needed, 3), LEAST_SHARE))
 
 
-def _samples(frame: Any, asked: Mapping[str, Any]) -> FrameSamples:
-    """Private: read the rows that the means are of."""
-    source = missing_as_nulls(frame, [asked["value"]], asked["missing"], further_columns(asked))
-    return frame_samples(
-        source,
-        by=asked["by"],
-        value=asked["value"],
-        time=asked["time"],
-        person=asked["person"],
-        nulls=asked["nulls"] or "refuse",
-    )
-
-
 def _learned(
     samples: FrameSamples,
-    asked: Mapping[str, Any],
-    parts: tuple[float, float],
-    key: tuple[bytes, str],
+    question: MeansQuestion,
+    epsilons: tuple[float, float],
+    noise: KeyedNoise,
 ) -> tuple[float, float]:
-    """Release the histogram of the rows that count, and choose bounds by it."""
-    limits = valid_person_limits(
-        asked["max_groups"],
-        asked["max_rows"],
-        person=asked["person"],
-        per_person=None,
-        odds=None,
-        store=None,
-    )
+    """Release the histogram of the rows that count, and choose bounds by it.
+
+    `epsilons` are those of the histogram and of the means.
+    """
+    of_bounds, of_means = epsilons
 
     # Of a person with limits the same rows count as in the means.
-    noise = noise_from_secret(*key)
+    limits = question.limits
     units = 1
     if limits is not None:
         samples = samples_within_limits(samples, limits, noise)
@@ -210,11 +203,11 @@ def _learned(
 
     # Rows of large groups count less, as each group is one mean.
     sizes = np.bincount(samples.group, minlength=len(samples.names))
-    weight = row_weights(np.maximum(sizes, 1), parts[0] / units)[samples.group]
+    weight = row_weights(np.maximum(sizes, 1), of_bounds / units)[samples.group]
     counts, edges = noisy_magnitudes(
-        samples.value, weight, epsilon=parts[0], units=units, source=noise
+        samples.value, weight, epsilon=of_bounds, units=units, source=noise
     )
-    return best_bounds(counts, edges, sizes[sizes > 0], epsilon=parts[1] / units)
+    return best_bounds(counts, edges, sizes[sizes > 0], epsilon=of_means / units)
 
 
 def _notes(result: PrivateMeans, epsilon: float) -> tuple[str, ...]:

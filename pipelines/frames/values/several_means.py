@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
+from scipy.special import ndtri
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.records import Floats
@@ -17,17 +18,15 @@ from meanstream.pipelines.frames.budget_shares import (
     epsilon_of_releases,
     spread_share_of_rows,
 )
-from meanstream.pipelines.frames.frame_columns import frame_columns, group_sizes
+from meanstream.pipelines.frames.frame_columns import group_sizes
+from meanstream.pipelines.frames.frame_reader import frame_columns
 from meanstream.pipelines.frames.frame_releases import CLIPPED
 from meanstream.pipelines.frames.frame_result import PrivateMeans
 from meanstream.pipelines.frames.frame_table import ShownTable
 from meanstream.pipelines.frames.private_frame import frame_like
-from meanstream.pipelines.frames.values.missing_values import further_columns, missing_as_nulls
-from meanstream.pipelines.frames.values.ratio_intervals import fieller_intervals
-from meanstream.pipelines.frames.values.value_bounds import bound_of_each, frame_bounds
-
-if TYPE_CHECKING:
-    from meanstream.pipelines.frames.values.value_bounds import Bounds
+from meanstream.pipelines.frames.values.means_of_column import means_of_column
+from meanstream.pipelines.frames.values.question import MeansQuestion
+from meanstream.pipelines.frames.values.value_columns import bound_of_each, missing_as_nulls
 
 MOST_COLUMNS = 100
 _OF_VALUE = ("mean", "lower", "upper", "released", "noise_stddev")
@@ -77,15 +76,7 @@ class SeveralMeans(ShownTable):
         return frame_like(table, self.original, self.keys)
 
 
-def several_means(  # noqa: PLR0917 - the question of one call
-    means: Callable[..., Any],
-    frame: Any,
-    value: str | Sequence[str] | None,
-    ratio: Sequence[str] | None,
-    bounds: tuple[Bounds, Bounds],
-    budget: tuple[float, float],
-    options: Mapping[str, Any],
-) -> SeveralMeans:
+def several_means(question: MeansQuestion) -> SeveralMeans:
     """Release the means of several columns under one budget; see `private_means`.
 
     Notes
@@ -93,62 +84,67 @@ def several_means(  # noqa: PLR0917 - the question of one call
     **Privacy.** One row's values in all columns are protected together: each column is released with noise of its own
     and the part of the budget that `epsilon_of_each` gives it.
     """
-    columns = _value_columns(value, ratio)
+    columns = _value_columns(question.value, question.ratio)
     rule = "be left out with several columns: call once per column, each with its own store and part of epsilon"
-    require(options["store"] is None, "store", rule, str(options["store"]))
-    lower, upper = (
-        bound_of_each(option, bound, columns)
-        for option, bound in zip(("lower", "upper"), bounds, strict=True)
-    )
-
-    table, dropped = _rows(frame, columns, options)
-    if "mode" not in options and options["max_groups"] is None:
-        sizes = group_sizes(table, options["by"], None)
-        units = valid_int("per_person", options["per_person"] or 1) * len(columns)
-        options = {"spread_share": spread_share_of_rows(sizes, budget[0], units), **options}
+    require(question.store is None, "store", rule, str(question.store))
+    lower = bound_of_each("lower", question.lower, columns)
+    upper = bound_of_each("upper", question.upper, columns)
+    table, dropped = _rows(question, columns)
+    question = _with_spread_share(question, table, len(columns))
 
     # Columns have votes of their own. Groups of one person share one in each column.
-    groups = options["max_groups"]
+    groups = cast("int | None", question.max_groups)
+    budget = question.budget
     together = epsilon_of_releases if groups is None else AgentsSettings.epsilon_over
-    settings = _settings_of_one(budget[1], options)
-    epsilon = epsilon_of_each(settings, len(columns), budget[0], together)
+    epsilon = epsilon_of_each(_settings_of_one(question), len(columns), budget, together)
+    of_column = replace(question, frame=table, ratio=None, epsilon=epsilon, missing=())
     results: dict[str, PrivateMeans] = {}
 
-    for number, name in enumerate(columns):
+    for number, (name, low, high) in enumerate(zip(columns, lower, upper, strict=True), 1):
         # Every column is a deployment of its own: two columns never share a draw.
-        called = None if options["name"] is None else f"{options['name']} value {number + 1}"
-        frame_bounds(table, name, lower[number], upper[number])  # several columns learn none
-        own = {**options, "name": called, "epsilon": epsilon, "delta": budget[1], "missing": ()}
-        result = means(table, value=name, lower=lower[number], upper=upper[number], **own)
-        results[name] = replace(result, original=frame)
+        deployment = None if question.name is None else f"{question.name} value {number}"
+        own = replace(of_column, value=name, lower=low, upper=high, name=deployment)
+        results[name] = replace(means_of_column(own), original=question.frame)
 
-    rows = "in all groups" if groups is not None else "in a group"
-    unit = "one row" if options["person"] is None else f"all rows of one person {rows}"
     within = (groups or 1) * len(columns)
     spent = max(together(result.settings, within) for result in results.values())
-
-    if spent > budget[0]:
+    if spent > budget:
         raise AssertionError("all columns must have the budget together")
 
-    notes = [
-        f"({budget[0]:g}, {budget[1]:g})-differentially private towards all {len(columns)} values of {unit} together; "
-        f"each column has ({epsilon:.4g}, {budget[1]:g}) of it"
-    ]
-
-    if dropped:
-        notes.append(
-            f"{dropped:,} rows with a missing value were left out; which rows have one is public"
-        )
-
-    notes.append(clipped_sentence(results))
-
     return SeveralMeans(
-        table=joined_columns(results, ratio),
-        notes=tuple(notes),
+        table=joined_columns(results, question.ratio),
+        notes=(*_notes(question, epsilon, dropped, len(columns)), clipped_sentence(results)),
         results=results,
         keys=results[columns[0]].keys,
-        original=frame,
+        original=question.frame,
     )
+
+
+def _with_spread_share(question: MeansQuestion, table: pa.Table, n_columns: int) -> MeansQuestion:
+    """Give the vote on the spread as little of the budget as these rows need, where nobody says more."""
+    if "mode" in question.settings or question.max_groups is not None:
+        return question
+
+    sizes = group_sizes(table, question.by, None)
+    units = valid_int("per_person", question.per_person or 1) * n_columns
+    share = spread_share_of_rows(sizes, question.budget, units)
+    return replace(question, settings={"spread_share": share, **question.settings})
+
+
+def _notes(question: MeansQuestion, epsilon: float, dropped: int, n_columns: int) -> Iterator[str]:
+    """Sentences on what is protected in all columns together, and on rows that were left out."""
+    unit = "one row"
+    if question.person is not None:
+        within = "in a group" if question.max_groups is None else "in all groups"
+        unit = f"all rows of one person {within}"
+
+    delta = question.delta
+    yield (
+        f"({question.epsilon:g}, {delta:g})-differentially private towards all {n_columns} values of {unit} together; "
+        f"each column has ({epsilon:.4g}, {delta:g}) of it"
+    )
+    if dropped:
+        yield f"{dropped:,} rows with a missing value were left out; which rows have one is public"
 
 
 def clipped_sentence(results: Mapping[str, PrivateMeans]) -> str:
@@ -185,37 +181,35 @@ def _names(option: str, names: Any) -> list[str]:
     return listed
 
 
-def _settings_of_one(delta: float, options: Mapping[str, Any]) -> Callable[[float], AgentsSettings]:
-    """Give what makes the settings of one column from its epsilon; bounds do not matter."""
-    names = ("counter", "noise", "calibration", "levels", "mode", "spread_share")
-    chosen = {name: options[name] for name in names if name in options}
+def _settings_of_one(question: MeansQuestion) -> Callable[[float], AgentsSettings]:
+    """What makes the settings of one column from its epsilon; bounds do not matter."""
+    without_histogram = {n: v for n, v in question.settings.items() if n != "histogram_share"}
 
     def settings(epsilon: float) -> AgentsSettings:
         return AgentsSettings(
             lower=0.0,
             upper=1.0,
             epsilon=epsilon,
-            delta=delta,
-            horizon=options["releases"] or 1,
-            per_person=options["per_person"],
-            **chosen,
+            delta=question.delta,
+            horizon=question.releases or 1,
+            per_person=question.per_person,
+            **without_histogram,
         )
 
     return settings
 
 
-def _rows(frame: Any, columns: list[str], options: Mapping[str, Any]) -> tuple[pa.Table, int]:
+def _rows(question: MeansQuestion, columns: list[str]) -> tuple[pa.Table, int]:
     """Read the rows that all columns are answered from, and how many of them were left out."""
-    others = further_columns(options)
+    others = question.other_columns
     # A refusal names the option of the column that is wrong.
-    table = frame_columns(frame, others, option="value", needed=columns)
-    table = missing_as_nulls(table, columns, options["missing"], others)
-    if options["nulls"] != "drop":
+    table = frame_columns(question.frame, others, option="value", needed=columns)
+    table = missing_as_nulls(table, columns, question.missing, others)
+    if question.nulls != "drop":
         return table, 0
 
-    kept = table.drop_null()
-
-    return kept, table.num_rows - kept.num_rows
+    complete = table.drop_null()
+    return complete, table.num_rows - complete.num_rows
 
 
 def joined_columns(
@@ -250,3 +244,49 @@ def mean_and_error(result: PrivateMeans) -> tuple[Floats, Floats]:
     joint = result.joint
     shared = np.square(joint.weight) * joint.center_variance
     return joint.value, np.sqrt(np.square(joint.stddev) + shared)
+
+
+def fieller_intervals(
+    top: tuple[Floats, Floats], bottom: tuple[Floats, Floats], *, level: float
+) -> tuple[Floats, Floats, Floats]:
+    """Give the ratios of means, and the ends of their intervals.
+
+    Parameters
+    ----------
+    top, bottom : pair of float arrays
+        Means and their standard errors.
+    level : float
+        Nominal coverage.
+
+    Notes
+    -----
+    An interval holds the ratios r for which `top - r bottom` is within the errors of 0, when those of both means are
+    independent. Where the bottom mean is within its error of 0, it has no ends. Where rows with a higher top have a
+    lower bottom, the interval is too short for what both share by sampling.
+
+    References
+    ----------
+    E. C. Fieller, Some Problems in Interval Estimation, Journal of the Royal Statistical Society B 1954.
+
+    Examples
+    --------
+    >>> one = np.ones(2)
+    >>> ratio, low, high = fieller_intervals((6 * one, 0.3 * one), (np.array([2.0, 0.1]), 0.1 * one), level=0.95)
+    >>> ratio.round(1).tolist(), low.round(2).tolist(), high.round(2).tolist()
+    ([3.0, 60.0], [2.61, -inf], [3.45, inf])
+    """
+    squared = float(ndtri(0.5 + level / 2)) ** 2
+    a = top[0] ** 2 - squared * top[1] ** 2
+    b = bottom[0] ** 2 - squared * bottom[1] ** 2
+    product = top[0] * bottom[0]
+    root = np.sqrt(np.maximum(product**2 - a * b, 0.0))
+    ends = b > 0
+    safe = np.where(ends, b, 1.0)
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = top[0] / bottom[0]
+
+    low = np.where(ends, (product - root) / safe, -np.inf)
+    high = np.where(ends, (product + root) / safe, np.inf)
+
+    return ratio, low, high

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import meanstream
-from meanstream.pipelines.frames import private_means as frames_means
+from meanstream.pipelines.frames.values import means_of_column as frames_means
 from tests.pipelines.command_line import SECRET
 from tests.pipelines.command_line import meanstream as command
 

@@ -11,7 +11,7 @@ import pytest
 
 import meanstream
 from meanstream.pipelines.frames.budget_shares import epsilon_of_releases
-from meanstream.pipelines.frames.values.ratio_intervals import fieller_intervals
+from meanstream.pipelines.frames.values.several_means import fieller_intervals
 from tests.pipelines.command_line import SECRET
 
 BUDGET: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}

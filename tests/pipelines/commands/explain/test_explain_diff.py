@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from meanstream.pipelines.commands.explain.privacy_bearing import (
+from meanstream.pipelines.commands.explain.explain_diff import (
     AGENTS_BEARING,
     ROUNDS_BEARING,
     Bearing,

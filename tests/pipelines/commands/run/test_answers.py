@@ -17,7 +17,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from meanstream.pipelines.commands.run.address_line import announcing_address
+from meanstream.pipelines.commands.run.progress_line import announcing_address
 from meanstream.pipelines.commands.run.run_agents import run_agents_engine
 from meanstream.pipelines.options.agents_options import AgentsOptions
 from meanstream.pipelines.page.page_answers import AnswersServer

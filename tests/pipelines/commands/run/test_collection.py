@@ -13,7 +13,7 @@ def note(phase, info):
     if phase == "start":
         seen.append("meanstream.streaming.agents.agents_engine" in sys.modules)
 from meanstream.pipelines.commands.main import main
-from meanstream.pipelines.commands.run import collection
+from meanstream.pipelines.commands.run import signals as collection
 gc.callbacks.append(note)
 try:
     main()

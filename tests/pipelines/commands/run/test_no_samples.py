@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from meanstream.pipelines.commands.run.no_samples import ENOUGH
+from meanstream.pipelines.commands.run.run_agents import ENOUGH
 from tests.pipelines.command_line import SECRET, meanstream
 
 BOUNDS = ("--lower", "0", "--upper", "50", "--epsilon", "1", "--lateness", "0s")
