@@ -10,15 +10,6 @@ import numpy as np
 from scipy.special import ndtri
 
 from meanstream.operators.estimators.category_shares import nearest_shares
-from meanstream.operators.estimators.quantile_bits import (
-    SHARES,
-    BitRound,
-    LastBits,
-    Told,
-    bit_error,
-    close_thresholds,
-    on_the_line,
-)
 from meanstream.operators.estimators.quantile_levels import (
     BRANCHES,
     distribution_variance,
@@ -31,7 +22,6 @@ from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Bools, Floats
 from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings
 from meanstream.operators.rounds.estimator_traits import BOUNDS, EstimatorTraits
-from meanstream.operators.rounds.round_protocol import Round
 from meanstream.operators.rounds.round_records import Estimate, Public, Reports, Summaries, Tally
 from meanstream.operators.rounds.round_results import (
     refuse_result,
@@ -46,19 +36,6 @@ if TYPE_CHECKING:
     from meanstream.operators.rounds.user_sizes import SizeDistribution
 
 MOST_QUANTILES = 20
-
-LEAST_USERS = 300
-COARSEST = 0.1
-"""Users of the tree, and the largest predicted error of its distribution function, with which bits
-near the quantiles are asked for..."""
-
-WORTH = 0.8
-"""...if their predicted error is at most this part of that of a tree of all users."""
-
-LEAST_DOUBT = 2.0
-TREE_SURE = 3.0
-"""Standard errors at which the tree's edges are the ends of where a quantile may lie, for the next
-bits and for its interval: many edges are compared, and few of them may be wrong."""
 
 
 class LevelRound:
@@ -75,7 +52,7 @@ class LevelRound:
         self.epsilon = tree.epsilon
         self._tree = tree
         self._votes = tree.votes[level - 1]
-        self._last = level == tree.depth and not tree.refined
+        self._last = level == tree.depth
 
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:  # noqa: ARG002 - any
         """Private to public: one vote per user."""
@@ -102,7 +79,7 @@ class LevelRound:
         levels = [*public.get("levels", []), named]
 
         if self._last:
-            return self._tree.answer({"levels": levels})
+            return self._tree.answer(levels)
         return {"levels": levels}
 
     def check(self, found: Public, public: Public) -> None:
@@ -185,7 +162,6 @@ class QuantileTree(EstimatorTraits):
     features_of = "quantiles"
     trust = "local"
     options = COMMON_OPTIONS | {"quantiles"}
-    edition = 2
 
     def __init__(
         self,
@@ -204,72 +180,45 @@ class QuantileTree(EstimatorTraits):
         self._settings = settings
         self.mode = mode
         self.epsilon = epsilon
-        self.refined = _refined(epsilon, users, len(self.quantiles))
-        first = SHARES[0] if self.refined else 1.0
-        self.depth = tree_depth(epsilon, max(int(first * users), 1))
+        self.depth = tree_depth(epsilon, users)
         self.votes = [level_votes(epsilon, level) for level in range(1, self.depth + 1)]
-        self.shares: tuple[float, ...] = (first / self.depth,) * self.depth
-        levels = [LevelRound(self, number) for number in range(1, self.depth + 1)]
-        self.rounds: tuple[Round, ...] = tuple(levels)
-
-        if self.refined:
-            count = len(self.quantiles)
-            self.shares = (*self.shares, *SHARES[1:])
-            self.rounds = (
-                *levels,
-                BitRound("near", epsilon, count, self._ends),
-                LastBits(epsilon, count, self._close, self.answer),
-            )
+        self.rounds = tuple(LevelRound(self, number) for number in range(1, self.depth + 1))
+        self.shares = (1.0 / self.depth,) * self.depth
 
     def describe(self) -> dict[str, Any]:
         """Public: parameters chosen.
 
         `distribution_stderr` of the distribution function, of evenly spread users.
         """
-        users = self._settings.users
-        error = tree_error(self.epsilon, users, self.depth)
-        width = 1.0 / (math.sqrt(12.0) * BRANCHES**self.depth)
-        if self.refined:
-            error = _bits_error(self.epsilon, users, len(self.quantiles))
-            width = 0.0
-
+        error = tree_error(self.epsilon, self._settings.users, self.depth)
         return self._settings.describe() | {
-            "assumption": "none: every user answers once about its own mean",
+            "assumption": "none: every user votes once for the bin of its own mean",
             "quantiles": list(self.quantiles),
             "bins": BRANCHES**self.depth,
             "votes": [vote.name for vote in self.votes],
-            "stages": [step.name for step in self.rounds],
             "shares": list(self.shares),
             "distribution_stderr": error,
-            "predicted_stderr": 2.0 * math.hypot(error, width),
+            "predicted_stderr": 2.0
+            * math.hypot(error, 1.0 / (math.sqrt(12.0) * BRANCHES**self.depth)),
         }
 
-    def answer(self, public: Public) -> Estimate:
-        """Public: the quantiles, from the counts of each level, and the bits close to them."""
-        n = [level[0] for level in public["levels"]]
-        n += [sum(counts) for counts in public.get("bits", [])]
+    def answer(self, levels: Sequence[Sequence[int]]) -> Estimate:
+        """Public: the quantiles, from the number of reports and the counts of each level."""
+        n = [level[0] for level in levels]
         stages = tuple(
             {"stage": step.name, "users": reports}
             for step, reports in zip(self.rounds, n, strict=True)
         )
 
-        # A stage without reports leaves everything open.
+        # A level without reports leaves everything open.
         if min(n) == 0:
             nothing = np.repeat([[0.0], [-1.0], [1.0], [1.0]], len(self.quantiles), axis=1)
             return self._estimate(nothing, sum(n), stages)
 
-        z = float(ndtri(0.5 * (1.0 + self._settings.level)))
-        if not self.refined:
-            return self._estimate(self._inverted(public, z), sum(n), stages)
-        return self._estimate(self._from_bits(public, z), sum(n), stages)
-
-    def _distribution(self, levels: Sequence[Sequence[int]]) -> tuple[Floats, Floats]:
-        """Fit the distribution function at the inner edges, with its error, to all levels."""
-        n = [level[0] for level in levels]
-
-        # Levels see the same distribution: their counts are fitted together.
         shares = [
-            vote.shares(level[1:], level[0]) for vote, level in zip(self.votes, levels, strict=True)
+            vote.shares(level[1:], level[0])
+            for vote, level in zip(self.votes, levels, strict=True)
+            # Levels see the same distribution: their counts are fitted together.
         ]
         spread = zip(self.votes, n, strict=True)
         fit = fitted_levels(
@@ -279,51 +228,9 @@ class QuantileTree(EstimatorTraits):
         likely = [self._likely(share, reports) for share, reports in zip(shares, n, strict=True)]
 
         # The error of the fitted distribution, at what it most likely is.
-        return raw, np.sqrt(distribution_variance(fit, self.votes, likely, n))
+        error = np.sqrt(distribution_variance(fit, self.votes, likely, n))
 
-    def _ends(self, public: Public) -> Floats:
-        """Public: the ends of where each quantile may lie by the tree; of all without reports."""
-        if min(level[0] for level in public["levels"]) == 0:
-            return np.tile([-1.0, 1.0], (len(self.quantiles), 1))
-        return np.round(self._inverted(public, LEAST_DOUBT)[1:3].T, 9)
-
-    def _close(self, public: Public) -> Floats:
-        """Public: two thresholds close to each quantile, by the bits at these ends."""
-        told = Told.of(self.epsilon, public["bits"][0])
-        closest = _threshold_error(self.epsilon, self._settings.users, len(self.quantiles))
-        return close_thresholds(self._ends(public), told, self.quantiles, closest)
-
-    def _from_bits(self, public: Public, z: float) -> Floats:
-        """Give quantiles, ends of their intervals and standard errors as rows, from the bits.
-
-        The value lies on the line through the two closest thresholds. An interval ends at the
-        closest threshold, of all stages, that is surely on the quantile's other side.
-        """
-        tree = self._inverted(public, TREE_SURE)
-        stages = [
-            (places, Told.of(self.epsilon, counts))
-            for places, counts in zip(
-                (self._ends(public), self._close(public)), public["bits"], strict=True
-            )
-        ]
-        rows = []
-
-        for number, quantile in enumerate(self.quantiles):
-            lower, upper = tree[1:3, number]
-            for places, told in stages:
-                for place, share, error in zip(
-                    places[number], told.share[number], told.error[number], strict=True
-                ):
-                    if share + z * error < quantile:
-                        lower = max(lower, place)
-                    elif share - z * error > quantile:
-                        upper = min(upper, place)
-
-            value, stderr = on_the_line(stages, number, quantile)
-            value = float(np.clip(value, min(lower, upper), max(lower, upper)))
-            rows.append((value, min(lower, value), max(upper, value), stderr))
-
-        return np.array(rows).T
+        return self._estimate(self._inverted(raw, error), sum(n), stages)
 
     def _likely(self, share: Floats, reports: int) -> Floats:
         """Give shares for the error.
@@ -333,9 +240,9 @@ class QuantileTree(EstimatorTraits):
         more = float(ndtri(0.5 * (1.0 + self._settings.level))) ** 2
         return (reports * nearest_shares(share) + more / len(share)) / (reports + more)
 
-    def _inverted(self, public: Public, z: float) -> Floats:
-        """Give quantiles, ends of their intervals and standard errors as rows, by the tree alone."""
-        raw, error = self._distribution(public["levels"])
+    def _inverted(self, raw: Floats, error: Floats) -> Floats:
+        """Give quantiles, ends of their intervals and standard errors as rows, on [-1, 1]."""
+        z = float(ndtri(0.5 * (1.0 + self._settings.level)))
         bins = len(raw) + 1
 
         # Noise makes the distribution fall here and there: halfway between two envelopes it rises.
@@ -376,27 +283,6 @@ class QuantileTree(EstimatorTraits):
             unclipped=value,
             stages=stages,
         )
-
-
-def _refined(epsilon: float, users: int, quantiles: int) -> bool:
-    """Tell from public facts whether bits near the quantiles are worth their stages."""
-    few = int(SHARES[0] * users)
-    if few < LEAST_USERS:
-        return False
-
-    coarse = tree_error(epsilon, few, tree_depth(epsilon, few))
-    whole = tree_error(epsilon, users, tree_depth(epsilon, users))
-    return coarse <= COARSEST and _bits_error(epsilon, users, quantiles) <= WORTH * whole
-
-
-def _threshold_error(epsilon: float, users: int, quantiles: int) -> float:
-    """Predict the standard error of the distribution function at one of the closest thresholds."""
-    return bit_error(epsilon, SHARES[2] * users / (2.0 * quantiles))
-
-
-def _bits_error(epsilon: float, users: int, quantiles: int) -> float:
-    """Predict it halfway between the two of a quantile."""
-    return _threshold_error(epsilon, users, quantiles) / math.sqrt(2.0)
 
 
 def _crossed(rising: Floats, edges: Floats, quantile: float, last: int) -> float:
