@@ -88,7 +88,7 @@ FLAG = 2.25
 """Standard errors of the watchers' share from which on the window is given up."""
 
 WATCHED = (
-    "none: other users watch the narrow window, and whoever may lie outside is in the interval"
+    "none: others watch the narrow window, and users who may lie outside are in the interval"
 )
 
 AWAY = 0.9
