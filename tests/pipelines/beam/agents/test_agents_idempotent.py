@@ -18,8 +18,7 @@ from apache_beam.runners.pipeline_context import PipelineContext
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from meanstream.operators.agents.agents import ReleaseBatch
-from meanstream.operators.noise.canonical import canonical_spelling
-from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
+from meanstream.operators.noise.keyed import KeyedNoise, canonical_spelling, keyed_owner_words
 from meanstream.operators.records import ReleaseColumns
 from meanstream.pipelines.beam.agents import release_agents as release
 from meanstream.pipelines.beam.agents.agent_transforms import (
@@ -58,7 +57,7 @@ from meanstream.streaming.store.state_snapshot import CorruptedSnapshotError
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS, release_lines, samples
 from tests.pipelines.beam.support.collecting import run, run_pipeline
 from tests.pipelines.beam.support.fresh_noise import FreshNoise
-from tests.pipelines.beam.support.keyed import cells, fire, take
+from tests.pipelines.beam.support.keyed_cells import cells, fire, take
 from tests.streaming.support.rounds_world import SECRET
 
 REPEAT = ["--direct_runner_bundle_repeat=4"]
