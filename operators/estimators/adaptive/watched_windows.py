@@ -84,9 +84,7 @@ ALIKE = 0.05
 FLAG = 2.25
 """Standard errors of the watchers' share from which on the window is given up."""
 
-WATCHED = (
-    "none: others watch the narrow window, and users who may lie outside are in the interval"
-)
+WATCHED = "none: others watch the narrow window, and users who may lie outside are in the interval"
 
 AWAY = 0.9
 """Part of what an interval may miss that is spent on users outside of the window."""
