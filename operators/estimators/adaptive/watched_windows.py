@@ -37,7 +37,7 @@ from meanstream.operators.estimators.adaptive.adaptive_stages import (
     ReportStage,
     VoteStage,
 )
-from meanstream.operators.estimators.one_shot import NOTHING_ASSUMED, OneShot
+from meanstream.operators.estimators.one_shot import OneShot
 from meanstream.operators.records import Floats
 from meanstream.operators.rounds.base import Settings
 from meanstream.operators.rounds.estimator_traits import EACH_USER
@@ -83,6 +83,8 @@ ALIKE = 0.05
 
 FLAG = 2.25
 """Standard errors of the watchers' share from which on the window is given up."""
+
+WATCHED = "none: others watch the narrow window, and users who may lie outside are in the interval"
 
 AWAY = 0.9
 """Part of what an interval may miss that is spent on users outside of the window."""
@@ -194,7 +196,7 @@ class WatchedWindow:
         return self.plan.settings.describe() | {
             "estimand": EACH_USER,
             "adapts": True,
-            "assumption": NOTHING_ASSUMED,
+            "assumption": WATCHED,
             "shares": list(self.shares),
             "stages": [stage.name for stage in self.rounds],
             "predicted_stderr": one_shot_stderr / math.sqrt(1.0 - self.shares[1]),
