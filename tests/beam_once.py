@@ -3,7 +3,7 @@ Here it looks once, and leaves nothing behind. No test's outcome depends on it.
 
 - The embedded runner finds the states and timers of a step, and the parameters of its methods, by their signatures,
   often for each bundle. They are those of its class. (What a value of state weighs is the product's
-  own matter: pipelines/beam/keyed_state/state_weight.py.)
+  own matter: pipelines/beam/keyed_state/beam_state.py.)
 - A pipeline makes a temporary folder that only its run removes, and a test may build one that never runs.
 - Each view of a pipeline's options builds a parser of the command line, some 400 for one pipeline. What it finds
   depends on the class of the view and on the flags.

@@ -17,11 +17,14 @@ from benchmarks.beam.agents_work import BEGIN, SETTINGS
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
 from meanstream.pipelines.beam.agents.agents_coders import (
-    AgentReleasesCoder,
     ForShardCoder,
-    PartialReleasesCoder,
 )
-from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, Packed, Tick
+from meanstream.pipelines.beam.agents.agents_elements import (
+    AgentReleases,
+    Packed,
+    PartialReleases,
+    Tick,
+)
 from meanstream.pipelines.beam.agents.agents_parts import agents_part_state
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.fit_population import FitReleases
@@ -29,6 +32,7 @@ from meanstream.pipelines.beam.agents.gather_releases import GatherShard
 from meanstream.pipelines.beam.agents.release_agents import ReleaseShard
 from meanstream.pipelines.beam.agents.split_agents import AgentDirectory, split_columns
 from meanstream.pipelines.beam.element_types.beam_samples import BATCH
+from meanstream.pipelines.beam.element_types.columns_coder import ColumnsCoder
 from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.engine.engine_options import EngineOptions
@@ -135,7 +139,7 @@ def state(agents: int, samples: int, histogram_share: float) -> dict[str, float]
     packed = _split(0, agents, samples)
     waiting, kept, made = _released(0, packed, settings)
     latest = One()
-    _gathered(0, [AgentReleasesCoder().encode(batch) for batch in made], latest, settings)
+    _gathered(0, [ColumnsCoder(AgentReleases).encode(batch) for batch in made], latest, settings)
     found = {"waiting": waiting, **kept, "latest releases": latest}
     mebibytes = {
         f"{name}_mebibytes": sum(map(len, cell.values)) / 2**20 for name, cell in found.items()
@@ -152,7 +156,7 @@ def _shard(number: int, agents: int, samples: int) -> tuple[bytes, float]:
 
     def work() -> bytes:
         _, _, made = _released(number, _split(number, agents, samples))
-        return _gathered(number, [AgentReleasesCoder().encode(batch) for batch in made])
+        return _gathered(number, [ColumnsCoder(AgentReleases).encode(batch) for batch in made])
 
     return _timed(work)
 
@@ -191,8 +195,9 @@ def _released(
     shard.setup()
     waited = Bag(*(one.encoded for one in packed))
     kept: dict[str, Cell] = {"agents": One(), "changes": Bag(), "head": One(), "ledger": Bag()}
-    given = Bag(*waited.values), Bag(ForShardCoder().encode(TICK)), *kept.values(), _made(settings)
-    made = shard.due(number, MAX_TIMESTAMP, *given, One(), One())
+    ticks = Bag(ForShardCoder().encode(TICK))
+    given = {"waiting": Bag(*waited.values), "ticks": ticks, "target": One(), **kept}
+    made = shard.due(key=number, time=MAX_TIMESTAMP, made=_made(settings), timer=One(), **given)
 
     return waited, kept, [out.value for out in made if not isinstance(out, TaggedOutput)]
 
@@ -217,8 +222,10 @@ def _gathered(
     """Keep a shard's newest releases; give the bytes of their summary."""
     gather = GatherShard(settings, OPTIONS, WINDOWS, _owner(settings))
     gather.setup()
-    cells = Bag(*batches), Bag(ForShardCoder().encode(TICK)), latest or One(), Bag(), One()
-    (out,) = gather.gather(number, MAX_TIMESTAMP, *cells, _made(settings), One(), One())
+    ticks = Bag(ForShardCoder().encode(TICK))
+    given = {"waiting": Bag(*batches), "ticks": ticks, "target": One(), "changes": Bag()}
+    given |= {"latest": latest or One(), "head": One(), "made": _made(settings)}
+    (out,) = gather.due(key=number, time=MAX_TIMESTAMP, timer=One(), **given)
 
     return bytes(out.value[1].encoded)
 
@@ -230,7 +237,7 @@ def _common(partials: list[bytes]) -> float:
 
 def _joined(partials: list[bytes]) -> Any:
     whole = _fit().empty()
-    whole.take(map(PartialReleasesCoder().decode, partials))
+    whole.take(map(ColumnsCoder(PartialReleases).decode, partials))
     return whole
 
 
@@ -259,7 +266,7 @@ def _releases(shard: int, agents: int) -> list[bytes]:
 
     names = pa.array(state.names, pa.large_string())
     words = keyed_owner_words(state.names)
-    encode = AgentReleasesCoder().encode
+    encode = ColumnsCoder(AgentReleases).encode
     return [
         encode(
             AgentReleases(

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from meanstream.operators.collaboration.alone import LearningAlone, ReleaseCount
+from meanstream.operators.collaboration.consensus import Consensus
 from meanstream.operators.collaboration.covariates.covariate_design import CovariateDesign
 from meanstream.operators.collaboration.covariates.covariate_releases import CovariateReleases
 from meanstream.operators.collaboration.covariates.prior_with_covariates import PriorWithCovariates
@@ -97,6 +98,7 @@ COLLABORATIONS: dict[str, Callable[[float, float, float], Collaboration]] = {
     LearnedPrior.name: lambda lower, upper, _: LearnedPrior(lower, upper),
     JamesStein.name: lambda lower, upper, _: JamesStein(lower, upper),
     SameMeanTests.name: lambda _, __, significance: SameMeanTests(significance),
+    Consensus.name: lambda _, __, significance: Consensus(significance),
     LearningAlone.name: lambda *_: LearningAlone(),
 }
 

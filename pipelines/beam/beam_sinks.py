@@ -12,15 +12,22 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.coders import typecoders
 from apache_beam.transforms.trigger import DefaultTrigger
 
 import meanstream.pipelines.beam.element_types.events as _events  # noqa: F401 - coders register themselves
-from meanstream.pipelines.beam.element_types.files import write_file_whole
-from meanstream.pipelines.beam.element_types.line_text import text_of_lines
+from meanstream.pipelines.beam.element_types.beam_source import SourceLocation, write_file_whole
+from meanstream.pipelines.beam.element_types.events import (
+    OwnCoder,
+    beam_event_from_json,
+    beam_event_to_json,
+    text_of_lines,
+)
 from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
 from meanstream.streaming.sinks.sink_protocol import Trust, check_sink_trust
+from meanstream.streaming.sources.mapping import ColumnMapping
 
 
 class WriteEvents(beam.PTransform):  # type: ignore[misc]
@@ -132,3 +139,28 @@ def _order(line: bytes) -> tuple[datetime, datetime, str, int]:
     end = datetime.fromisoformat(event["end"] if "end" in event else event["time"])
     start = datetime.fromisoformat(event["start"]) if "start" in event else end
     return end, start, event.get("agent", ""), event.get("index", 0)
+
+
+class SourceLocationCoder(OwnCoder):
+    """Where samples are; none of them."""
+
+    def encode(self, value: SourceLocation) -> bytes:
+        """JSON."""
+        return beam_event_to_json(
+            [value.location, value.mapping.model_dump(mode="json"), value.sort, value.ranges]
+        )
+
+    def decode(self, encoded: bytes) -> SourceLocation:
+        """Read and check it."""
+        location, mapping, sort, ranges = beam_event_from_json(encoded)
+        return SourceLocation(
+            location=location,
+            mapping=ColumnMapping.model_validate_json(
+                json.dumps(mapping)
+            ),  # strict: a list would be no tuple
+            sort=sort,
+            ranges=tuple((partition, first, stop) for partition, first, stop in ranges),
+        )
+
+
+typecoders.registry.register_coder(SourceLocation, SourceLocationCoder)

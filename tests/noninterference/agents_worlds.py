@@ -21,7 +21,8 @@ from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.vote_of_spread import SpreadVote
 from meanstream.pipelines.beam.agents.agent_transforms import CollaboratePairwise
-from meanstream.pipelines.beam.agents.pairs.pairwise_replies import PairBatchCoder
+from meanstream.pipelines.beam.agents.pairwise_shard import PairBatch
+from meanstream.pipelines.beam.element_types.columns_coder import ColumnsCoder
 from meanstream.streaming.crash import CrashPoint, Moment
 from tests.noninterference.comparison import Seen, of_others
 from tests.noninterference.product import ENVIRONMENT, Clock, Watched, same_clock_and_coins
@@ -328,7 +329,7 @@ def asking_each_other(agents: int, unreleased: float | None = None) -> Seen:
         b"".join(line + b"\n" for batch in estimates for line in batch.lines),
     )
     for batch in told:
-        watched.keep("told", PairBatchCoder().encode(batch))
+        watched.keep("told", ColumnsCoder(PairBatch).encode(batch))
     watched.keep("counters", repr(sorted(counters.items())).encode())
     return of_others(watched.seen(), CHANGED)
 

@@ -24,7 +24,7 @@ from meanstream.pipelines.beam.agents.agent_transforms import (
 )
 from meanstream.pipelines.beam.agents.agents_elements import EstimateBatch
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
-from meanstream.pipelines.beam.agents.pairs.pairwise_replies import PairBatch, pairwise_release_ids
+from meanstream.pipelines.beam.agents.pairwise_shard import PairBatch, pairwise_release_ids
 from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
 from meanstream.pipelines.beam.kafka.write_kafka import WriteKafka
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation

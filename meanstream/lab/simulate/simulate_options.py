@@ -127,7 +127,7 @@ class SimulationOptions(TheoryOptions):
     collaboration: Annotated[
         str | None,
         _option(
-            "How agents learn from each other: tests | learned_prior | pooled_prior | james_stein | none.",
+            "How agents learn from each other: tests | consensus | learned_prior | pooled_prior | james_stein | none.",
             first=True,
         ),
     ] = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -161,27 +161,6 @@ class CovariateDesign:
     def missing(self) -> AnyInts:
         """Codes of an agent without any value, shape (n_attributes,)."""
         return np.array([one.missing for one in self.attributes], np.int16)
-
-    def snapshot(self) -> list[dict[str, Any]]:
-        """Plain data."""
-        return [
-            {"kind": one.kind, "name": one.name, "levels": list(one.levels)}
-            if isinstance(one, Category)
-            else {"kind": one.kind, "name": one.name, "center": one.center, "scale": one.scale}
-            for one in self.attributes
-        ]
-
-    @classmethod
-    def restore(cls, state: Sequence[dict[str, Any]]) -> CovariateDesign:
-        """Make the same of its snapshot."""
-        return cls(
-            tuple(
-                Category(name=one["name"], levels=tuple(one["levels"]))
-                if one["kind"] == Category.kind
-                else Number(name=one["name"], center=one["center"], scale=one["scale"])
-                for one in state
-            )
-        )
 
 
 def number_of(name: str, values: Floats) -> Number:

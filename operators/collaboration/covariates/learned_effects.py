@@ -37,8 +37,6 @@ MOST_OFFSET = 0.5
 twice as wide."""
 
 _Pair = tuple[int, int]
-_BY_ATTRIBUTE = ("offset", "doubt", "scales")
-_PLAIN = ("centers", "base", "described", "explained", "most", "most_count")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,45 +79,6 @@ class LearnedEffects:
     explained: float
     most: float
     most_count: int
-
-    def snapshot(self) -> tuple[dict[str, Any], dict[str, Floats]]:
-        """Plain data, and arrays by name."""
-        plain = {
-            "attributes": CovariateDesign(self.attributes[:-1]).snapshot(),  # type: ignore[arg-type]  # the last is known
-            "pairs": list(self.pair_doubt),
-            **{name: getattr(self, name) for name in _PLAIN},
-        }
-        arrays = {
-            f"{name} {g}": one
-            for name in _BY_ATTRIBUTE
-            for g, one in enumerate(getattr(self, name))
-        }
-
-        return plain, arrays | {
-            f"pair {g} {h}": values.ravel() for (g, h), values in self.pair_doubt.items()
-        }
-
-    @classmethod
-    def restore(cls, plain: dict[str, Any], arrays: dict[str, Floats]) -> LearnedEffects:
-        """Make the same of its snapshot."""
-        attributes: tuple[Attribute, ...] = (
-            *CovariateDesign.restore(plain["attributes"]).attributes,
-            SampleCount(),
-        )
-        parts: dict[str, Any] = {
-            name: [arrays[f"{name} {g}"] for g in range(len(attributes))] for name in _BY_ATTRIBUTE
-        }
-        pairs = {
-            (g, h): arrays[f"pair {g} {h}"].reshape(attributes[g].n_columns, -1)
-            for g, h in plain["pairs"]
-        }
-
-        return cls(
-            attributes=attributes,
-            pair_doubt=pairs,
-            **parts,
-            **{name: plain[name] for name in _PLAIN},
-        )
 
     def offsets(self, codes: AnyInts, count: Ints) -> Floats:
         """Give what the attributes add to the mean of each agent.

@@ -50,15 +50,22 @@ from meanstream.pipelines.beam.agents.answer_agents import (
     FormatEstimates,
     FormatReleases,
 )
-from meanstream.pipelines.beam.agents.collaborated import Collaborated, collaborated
-from meanstream.pipelines.beam.agents.hashed_covariates import agent_covariates
-from meanstream.pipelines.beam.agents.pairs.pairwise_turns import (
+from meanstream.pipelines.beam.agents.fit_population import agent_covariates
+from meanstream.pipelines.beam.agents.pairwise_turns import (
     CollaboratePairwise,
     PairwiseCollaborated,
 )
-from meanstream.pipelines.beam.agents.snapshot_releases import EstimateAgents, SnapshotReleases
-from meanstream.pipelines.beam.element_types.agent_batch import AgentBatch
-from meanstream.pipelines.beam.element_types.beam_samples import AGENT_SHARDS, sample_batch
+from meanstream.pipelines.beam.agents.snapshot_releases import (
+    Collaborated,
+    EstimateAgents,
+    SnapshotReleases,
+    collaborated,
+)
+from meanstream.pipelines.beam.element_types.beam_samples import (
+    AGENT_SHARDS,
+    AgentBatch,
+    sample_batch,
+)
 from meanstream.pipelines.beam.element_types.elements import SampleFields
 from meanstream.pipelines.beam.input.parse_messages import (
     Parsed,
@@ -162,12 +169,13 @@ def _hashed(name: str, texts: Sequence[str], n: int, key: bytes) -> Words:
 
 
 class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
-    """Samples to every agent's own estimate, with an interval, and to the releases that others learn from.
+    """Samples to every agent's own estimate, and to the releases that others learn from.
 
     Input as for `ReleaseMeans`; output: `Collaborated`.
 
-    **Privacy.** What leaves is (epsilon, delta)-differentially private with respect to the value of each sample, or,
-    with `settings.per_person`, to all samples of a person within an agent. An estimate is for its agent.
+    **Privacy.** What leaves is (epsilon, delta)-differentially private with respect to the value of
+    each sample, or, with `settings.per_person`, to all samples of a person within an agent. An
+    estimate is for its agent.
 
     Parameters
     ----------

@@ -15,6 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from meanstream.operators.agents.agents import AgentsSettings, ReleaseBatch
+from meanstream.operators.agents.own_histogram import HistogramColumns
+from meanstream.operators.collaboration.registry import ReleaseSummary
+from meanstream.operators.collaboration.shares.newest_histograms import newest_histograms_together
+from meanstream.operators.collaboration.shares.shares_prior import SharesPrior
+from meanstream.operators.collaboration.two_variances import FittedPopulation
+from meanstream.operators.collaboration.variance.pooled_variance import PooledVariance
+from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
 from meanstream.operators.records import (
     AnyInts,
     Bools,
@@ -60,9 +67,10 @@ class ForgetAgent(ForShard):
     agent : str
         Its name.
 
-    **Privacy.** Sums, counters, histograms and waiting samples leave the state. Releases were public and stay so, and
-    what they spent stays spent: an agent that has released can send nothing more. The name of one that has not goes,
-    too. Hashes of persons stay. Estimates that were written, and checkpoints of before, hold what they held.
+    **Privacy.** Sums, counters, histograms and waiting samples leave the state. Releases were
+    public and stay so, and what they spent stays spent: an agent that has released can send nothing
+    more. The name of one that has not goes, too. Hashes of persons stay. Estimates that were
+    written, and checkpoints of before, hold what they held.
 
     Examples
     --------
@@ -159,7 +167,7 @@ def without_agent(samples: AgentSamples, agent: str) -> AgentSamples:
 
 @dataclass(frozen=True, slots=True)
 class Tick(ForShard):
-    """Public: a shard is to answer up to the end of a window, in which someone of it has sent something.
+    """Public: a shard is to answer up to the end of a window, in which it has samples.
 
     Attributes
     ----------
@@ -187,12 +195,13 @@ def ticks_joined(ticks: Iterable[Tick]) -> dict[int, Tick]:
     """Give one tick per window; those of samples and of releases may differ."""
     found: dict[int, Tick] = {}
     for tick in ticks:
+        joined = tick
         other = found.get(tick.number)
         if other is not None:
             bits = bytes(a | b for a, b in zip_longest(tick.shards, other.shards, fillvalue=0))
-            tick = Tick(tick.number, max(tick.newest, other.newest), bits)  # noqa: PLW2901 - the two are one
+            joined = Tick(tick.number, max(tick.newest, other.newest), bits)
 
-        found[tick.number] = tick
+        found[tick.number] = joined
 
     return found
 
@@ -296,3 +305,119 @@ def records_of_agents(own: OwnSamples, which: Ints, agent: Ints) -> OwnSamples:
 def record_agent_hash(words: Words) -> Ints:
     """Give agents numbers of 63 bits by their names, the same on every worker."""
     return np.asarray(words[:, 0] >> np.uint64(1)).astype(np.int64)
+
+
+_NO_ROWS: Ints = np.zeros(0, np.int64)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class PartialReleases:
+    """Public: what a fit reads of everyone's newest release.
+
+    Of all shards, or what has changed in one.
+
+    Attributes
+    ----------
+    summary : ReleaseSummary
+        Of the newest release of each agent; of a change, of those who have released.
+    pools : dict of int to PooledVariance
+        By shard: of one sample, read off all releases so far. They are sums of floats, so they stay
+        apart until all are there and can be added in one order.
+    turns : dict of int to int
+        By shard: how many changes it has told.
+    before : ReleaseSummary or None
+        Of a change: the releases that it takes the place of.
+    number : int
+        Of a change: the window at whose end it was told.
+    histograms : HistogramColumns or None
+        The newest histograms of those that a prior of shares is learned of, or, of a change, of
+        those of them who have released; an agent's number is the hash of its name. None where there
+        are no histograms.
+    """
+
+    summary: ReleaseSummary
+    pools: dict[int, PooledVariance]
+    turns: dict[int, int]
+    before: ReleaseSummary | None = None
+    number: int = 0
+    histograms: HistogramColumns | None = None
+
+    def take(self, changes: Iterable[PartialReleases]) -> list[PartialReleases]:
+        """Take changes of shards in, each once, a shard's in their order.
+
+        Give those whose turn has not come.
+
+        In whatever order they come: the same, to the last bit.
+        """
+        rest: list[PartialReleases] = []
+        for change in sorted(changes, key=lambda one: next(iter(one.turns.items()))[::-1]):
+            ((shard, turn),) = change.turns.items()
+            known = self.turns.get(shard, 0)
+            if turn > known + 1:
+                rest.append(change)
+
+            if turn != known + 1:
+                continue
+
+            if change.before is not None:
+                self.summary.subtract(change.before)
+
+            self.summary.merge(change.summary)
+            self._take_histograms(change.histograms)
+            self.pools[shard] = change.pools[shard]
+            self.turns[shard] = turn
+
+        # In the order of the shards, so that equal data are equal bytes.
+        self.pools = dict(sorted(self.pools.items()))
+        self.turns = dict(sorted(self.turns.items()))
+        return rest
+
+    def _take_histograms(self, told: HistogramColumns | None) -> None:
+        known = self.histograms
+        if told is not None:
+            self.histograms = newest_histograms_together(
+                told.take(_NO_ROWS) if known is None else known, told
+            )
+
+    def pool(self) -> PooledVariance:
+        """Add up the pools, in the order of the shards."""
+        first, *rest = (self.pools[shard] for shard in sorted(self.pools))
+        pooled = PooledVariance.restore(first.snapshot())
+        for part in rest:
+            pooled.merge(part)
+
+        return pooled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FittedReleases:
+    """Public: the population that was fitted to everyone's newest release.
+
+    Attributes
+    ----------
+    number : int
+        Of the window.
+    newest : float
+        Event time up to which there are samples.
+    agents : int
+        How many have released.
+    pool : VariancePosterior
+        What is known of the variance of one sample.
+    fitted : FittedPopulation
+    shares : SharesPrior or None
+        What the agents' distributions are like; None where there are no histograms.
+    overtaken : int
+        How many earlier windows have no population of their own: they had ended, too, when this one
+        was fitted.
+    shards : bytes
+        Which shards have agents to answer, as `tick_bits` writes them.
+    """
+
+    number: int
+    newest: float
+    agents: int
+    pool: VariancePosterior
+    fitted: FittedPopulation
+    shares: SharesPrior | None = None
+    overtaken: int = 0
+    shards: bytes = b""

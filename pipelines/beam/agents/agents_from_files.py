@@ -1,4 +1,4 @@
-"""A file or a topic of samples to files or topics of estimates and releases, on a runner of Beam."""
+"""A file or a topic of samples to files or topics of estimates and releases, on Beam."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 
-import meanstream.pipelines.beam.element_types.source_coder as _coder  # noqa: F401 - it registers itself
+import meanstream.pipelines.beam.beam_sinks as _coder  # noqa: F401 - it registers itself
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.records import Ints
 from meanstream.pipelines.beam.agents.agents_parts import (
@@ -23,10 +23,9 @@ from meanstream.pipelines.beam.agents.agents_parts import (
     agents_part_release,
     agents_part_split,
 )
-from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
-from meanstream.pipelines.beam.agents.collaborated import Collaborated, collaborated
+from meanstream.pipelines.beam.agents.agents_windows import AgentWindows, tick_note, ticks_noted
+from meanstream.pipelines.beam.agents.snapshot_releases import Collaborated, collaborated
 from meanstream.pipelines.beam.agents.split_agents import NOTES, AgentDirectory, split_columns
-from meanstream.pipelines.beam.agents.ticks import tick_note, ticks_noted
 from meanstream.pipelines.beam.beam_runners import run_on_runner
 from meanstream.pipelines.beam.beam_sinks import WriteEvents
 from meanstream.pipelines.beam.element_types.beam_samples import AGENT_SHARDS

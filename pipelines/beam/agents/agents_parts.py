@@ -11,14 +11,20 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import DoOutputsTuple
 
-import meanstream.pipelines.beam.agents.agents_coders as _coders  # noqa: F401 - coders register themselves
+import meanstream.pipelines.beam.agents.agents_coders as _coders  # noqa: F401 - it registers
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.agents.agents_settings import settings_identity
 from meanstream.operators.agents.release_times import Every
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.validation import require
 from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, OwnBatch
-from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
+from meanstream.pipelines.beam.agents.agents_windows import (
+    KEYED,
+    NOTE,
+    AgentWindows,
+    TickShards,
+    TicksOf,
+)
 from meanstream.pipelines.beam.agents.release_agents import (
     DRIFTS,
     NOTICES,
@@ -27,12 +33,11 @@ from meanstream.pipelines.beam.agents.release_agents import (
     ReleaseShard,
 )
 from meanstream.pipelines.beam.agents.split_agents import NOTES, SplitByShard
-from meanstream.pipelines.beam.agents.ticks import KEYED, NOTE, TickShards, TicksOf
 from meanstream.pipelines.beam.element_types.beam_samples import AGENT_SHARDS
 from meanstream.pipelines.beam.element_types.elements import SampleFields
 from meanstream.pipelines.beam.input.beam_intake import REJECTED, SampleIntake
 from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
-from meanstream.pipelines.beam.worker.beam_windows import ForGood
+from meanstream.pipelines.beam.worker.beam_steps import ForGood, typed_outputs
 from meanstream.pipelines.beam.worker.transform_arguments import (
     as_kind,
     as_seconds,
@@ -41,7 +46,6 @@ from meanstream.pipelines.beam.worker.transform_arguments import (
     shown_settings,
     suggesting_keywords,
 )
-from meanstream.pipelines.beam.worker.transform_outputs import typed_outputs
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation, require_beam_secret_named
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.wire import BudgetEvent, DeadLetter, DriftEvent, Refusal
@@ -87,9 +91,10 @@ class ReleaseMeans(beam.PTransform):  # type: ignore[misc]
     holds of an agent: samples of it that come later are counted (`rejected_forgotten`) if it has
     released, and begin a new agent if it has not.
 
-    **Privacy.** Neighboring streams differ in the value of one sample (with `settings.per_person`: of all samples of
-    one person within an agent); who produced samples and when is public. All releases of an agent are (epsilon,
-    delta)-differentially private for the life of the pipeline's state. What is executed again releases the same again.
+    **Privacy.** Neighboring streams differ in the value of one sample (with `settings.per_person`:
+    of all samples of one person within an agent); who produced samples and when is public. All
+    releases of an agent are (epsilon, delta)-differentially private for the life of the pipeline's
+    state. What is executed again releases the same again.
 
     Parameters
     ----------
@@ -231,7 +236,7 @@ def agents_part_release(
     shards: int,
     most: int = MAX_AGENTS,
 ) -> Released:
-    """Private to public: samples by shard, with notes of their windows, to what the shards release."""
+    """Private to public: samples by shard, with notes of windows, to what the shards release."""
     owner = StateOwner(settings=agents_part_state(settings, windows, shards), secret=secret)
     everybody = isinstance(
         settings.times, Every

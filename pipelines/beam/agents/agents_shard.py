@@ -23,7 +23,7 @@ from meanstream.operators.agents.agents import CHUNK, Agents, AgentsSettings, Re
 from meanstream.operators.agents.release_times import Counts
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.noise.keyed import KeyedNoise
-from meanstream.operators.records import AnyInts, Bools, Floats, Ints, OwnSamples, Words
+from meanstream.operators.records import AnyInts, Floats, Ints, OwnSamples, Words
 from meanstream.pipelines.beam.agents.agents_elements import (
     AgentSamples,
     Tick,
@@ -32,13 +32,13 @@ from meanstream.pipelines.beam.agents.agents_elements import (
 )
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.charges import ShardSpend
-from meanstream.pipelines.beam.agents.journal import PART, StateJournal
 from meanstream.pipelines.beam.agents.shard_turns import (
+    names_together,
     releases_together,
+    samples_order,
     steps_by_agent,
     steps_by_window,
 )
-from meanstream.pipelines.beam.element_types.beam_samples import repeated_samples
 from meanstream.pipelines.beam.element_types.packed import (
     SHARD,
     names_of_packed,
@@ -48,6 +48,7 @@ from meanstream.pipelines.beam.element_types.packed import (
     unpacked,
 )
 from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
+from meanstream.pipelines.beam.keyed_state.journal import PART, StateJournal
 
 NEVER = -(2**62)
 FORGOTTEN = "forgotten"
@@ -102,9 +103,15 @@ class AgentShard:
     """
 
     def __init__(
-        self, settings: AgentsSettings, noise: KeyedNoise, encoded: bytes = b"", changes: Sequence[bytes] = (),
-        *, most: int = MAX_AGENTS, charges: SpendLedger | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        settings: AgentsSettings,
+        noise: KeyedNoise,
+        encoded: bytes = b"",
+        changes: Sequence[bytes] = (),
+        *,
+        most: int = MAX_AGENTS,
+        charges: SpendLedger | None = None,
+    ) -> None:
         self._most = most
         # Windows are taken in agent by agent, and saved so: a vote of a shard would need their
         # order.
@@ -258,9 +265,14 @@ class AgentShard:
             self.agents.persons.take(*(columns[name] for name in _PERSON))
 
     def turn(
-        self, samples: Sequence[AgentSamples], words: Callable[[list[str]], Words], ticks: Sequence[Tick],
-        windows: AgentWindows, *, final_release: bool,
-    ) -> Turn:  # fmt: skip
+        self,
+        samples: Sequence[AgentSamples],
+        words: Callable[[list[str]], Words],
+        ticks: Sequence[Tick],
+        windows: AgentWindows,
+        *,
+        final_release: bool,
+    ) -> Turn:
         """Take in the samples of windows, in the order of event time.
 
         Release what is due; the last tick is the newest.
@@ -284,7 +296,7 @@ class AgentShard:
         late = ~(part == open_[0] if len(open_) == 1 else np.isin(part, open_)) & ~gone
 
         # An id counts once in its window.
-        order, again = _order(samples, agent, time, late | gone, part)
+        order, again = samples_order(samples, agent, time, late | gone, part)
         person = self._persons(samples)
 
         if order is not None:
@@ -356,7 +368,7 @@ class AgentShard:
         *,
         answers: bool,
     ) -> _Taken:
-        """Take samples in; where windows are answered, note what each agent has at the end of each that it is in."""
+        """Take samples in; where windows are answered, note what agents have at the end of each."""
         if answers:
             return self._window_by_window(agent, point, time, person, part)
         released = [self.agents.update_points(agent, point, time, person)] if len(time) else []
@@ -365,7 +377,7 @@ class AgentShard:
     def _window_by_window(
         self, agent: AnyInts, point: AnyInts, time: Floats, person: Words | None, part: Ints
     ) -> _Taken:
-        """Take in samples of several windows, and note what each agent has at the end of each that it is in.
+        """Take in samples of several windows, and note what agents have at the end of each.
 
         What one had, in blocks, cannot be computed backwards from what it has. Event time that
         makes releases due, and the number of all persons, join the agents: then windows are taken
@@ -416,7 +428,7 @@ class AgentShard:
 
         Give the rest, their names and numbers, and how many are out.
         """
-        names, numbers = _names_together(samples)
+        names, numbers = names_together(samples)
 
         # Nearly always there is room for all.
         room = self._most - len(self._places)
@@ -442,7 +454,7 @@ class AgentShard:
             for part, good in zip(samples, kept, strict=True)
             if good.any()
         ]
-        names, numbers = _names_together(inside)
+        names, numbers = names_together(inside)
         newcomers = [name for name in names if name not in self._places]
         self._add(newcomers, words(newcomers))
 
@@ -482,72 +494,9 @@ class AgentShard:
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """What taking samples in has released, which of them count and, where it is known already, who had what when."""
+    """What taking samples in has released, which of them count, and perhaps who had what when."""
 
     released: list[ReleaseBatch]
     fates: Fates | None
     own: OwnSamples | None = None
     part: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-
-
-def _names_together(samples: Sequence[AgentSamples]) -> tuple[list[str], list[Ints]]:
-    """Give the names of batches, each once in the order in which they occur, and the number of each batch's names."""
-    if not samples:
-        return [], []
-    distinct: list[pa.Array] = []
-    place: list[int] = []
-
-    # Batches of one sender repeat their names.
-    for part in samples:  # where everyone sends in turn, batches have the same names
-        if not distinct or not part.names.equals(distinct[-1]):
-            distinct.append(part.names)
-
-        place.append(len(distinct) - 1)
-
-    coded = pa.concat_arrays(distinct).dictionary_encode()
-    numbers = np.split(
-        np.asarray(coded.indices), np.cumsum([len(names) for names in distinct])[:-1]
-    )
-
-    return coded.dictionary.to_pylist(), [numbers[at] for at in place]
-
-
-def _order(
-    samples: Sequence[AgentSamples], agent: AnyInts, time: Floats, late: Bools, part: Ints
-) -> tuple[Ints | None, int]:
-    """Give the samples that count, by event time, id and position, and how many repeat an id of their window.
-
-    No order: all of them count, as they stand.
-    """
-    keyed = any(len(part.key) for part in samples)
-
-    # Samples that are in order already need no sort.
-    if not keyed and not late.any() and np.all(time[1:] > time[:-1]):
-        return None, 0
-    position = np.concatenate([part.position for part in samples])
-
-    # Without ids the position decides among samples of one time.
-    if not keyed:
-        tied = (time[1:] == time[:-1]) & (position[1:] >= position[:-1])
-        if not late.any() and np.all(tied | (time[1:] > time[:-1])):
-            return None, 0
-        order = np.lexsort((position, time))
-
-        return order[~late[order]], 0
-
-    key = np.concatenate(
-        [part.key if len(part.key) else np.zeros(len(part), np.uint64) for part in samples]
-    )
-    if not late.any() and np.all(time[1:] >= time[:-1]) and np.all(key[1:] > key[:-1]):
-        return None, 0
-
-    order = np.lexsort((position, key, time))
-    order = order[~late[order]]
-
-    # An id of two windows is two samples.
-    owner = agent.astype(np.int64)
-    if len(part) and part[order].min(initial=0) != part[order].max(initial=0):
-        owner = np.unique(np.stack([owner, part]), axis=1, return_inverse=True)[1].ravel()
-
-    again = repeated_samples(owner[order], key[order])
-    return order[~again], int(np.count_nonzero(again))

@@ -10,33 +10,29 @@ from dataclasses import dataclass, field, fields
 from time import time as now_seconds
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.coders import BytesCoder
-from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.records import Ints, OwnSamples
-from meanstream.pipelines.beam.agents.agents_coders import FittedReleasesCoder, OwnBatchCoder
 from meanstream.pipelines.beam.agents.agents_elements import (
     AgentReleases,
     EstimateBatch,
+    FittedReleases,
     OwnBatch,
     record_agent_hash,
     records_of_agents,
 )
-from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
-from meanstream.pipelines.beam.agents.population_event import FittedReleases
-from meanstream.pipelines.beam.agents.ticks import tick_shards
-from meanstream.pipelines.beam.element_types.line_text import LineText, text_of_lines
+from meanstream.pipelines.beam.agents.agents_windows import AgentWindows, tick_shards
+from meanstream.pipelines.beam.element_types.columns_coder import ColumnsCoder
+from meanstream.pipelines.beam.element_types.events import LineText, text_of_lines
 from meanstream.pipelines.beam.input.beam_intake import intake_in_global_window
-from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
+from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
+from meanstream.pipelines.beam.keyed_state.keyed_steps import Cells, KeyedStep
 from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric_counter
-from meanstream.pipelines.beam.worker.beam_steps import Step
-from meanstream.pipelines.beam.worker.beam_windows import with_window_time
+from meanstream.pipelines.beam.worker.beam_steps import Step, with_window_time
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.wire import PersonalEstimate, Population, Release
@@ -65,7 +61,7 @@ class OwnByShard(Step):
 
     def setup(self) -> None:
         """Begin."""
-        self._coder = OwnBatchCoder()
+        self._coder = ColumnsCoder(OwnBatch)
 
     def process(self, element: OwnBatch) -> Iterator[tuple[int, bytes]]:
         """Key a batch; all of its agents are of one shard of `ReleaseMeans`."""
@@ -84,7 +80,7 @@ class PopulationToShards(Step):
 
     def setup(self) -> None:
         """Begin."""
-        self._coder = FittedReleasesCoder()
+        self._coder = ColumnsCoder(FittedReleases)
 
     def process(self, element: FittedReleases) -> Iterator[tuple[int, bytes]]:
         """Copy it."""
@@ -93,7 +89,7 @@ class PopulationToShards(Step):
             yield shard, encoded
 
 
-class AnswerAgents(Step):
+class AnswerAgents(KeyedStep):
     """Private: each agent's estimate, of its own mean and the population of its window.
 
     For that agent only.
@@ -105,9 +101,8 @@ class AnswerAgents(Step):
     bytes among whatever others, and each evaluation costs as much as some thousand agents.
     """
 
-    MADE = MADE
-    OWN = BagStateSpec("own", BytesCoder())
-    POPULATION = ReadModifyWriteStateSpec("population", BytesCoder())
+    VALUES = ("population",)
+    BAGS = ("own",)
 
     def __init__(
         self,
@@ -116,53 +111,47 @@ class AnswerAgents(Step):
         windows: AgentWindows,
         owner: StateOwner,
     ) -> None:
+        super().__init__(owner)
         self._settings = settings
         self._options = options
         self._windows = windows
-        self._owner = owner
 
     def setup(self) -> None:
         """Begin to count."""
-        self._mark = self._owner.mark()
+        super().setup()
         self._estimates = metric_counter("estimates")
         self._lag = DistributionOf("answer_lag_milliseconds")
-        self._own = OwnBatchCoder()
-        self._population = FittedReleasesCoder()
+        self._own = ColumnsCoder(OwnBatch)
+        self._population = ColumnsCoder(FittedReleases)
         self._known: tuple[bytes, FittedReleases] | None = None
 
     def start_bundle(self) -> None:
         """Begin without shards."""
         self._ready: dict[int, _Ready] = {}
 
-    def process(
-        self,
-        element: tuple[int, bytes],
-        time: Any = beam.DoFn.TimestampParam,
-        own: Any = beam.DoFn.StateParam(OWN),
-        population: Any = beam.DoFn.StateParam(POPULATION),
-        made: Any = beam.DoFn.StateParam(MADE),
-    ) -> Iterator[TimestampedValue]:
+    def take(self, element: bytes, cells: Cells) -> Iterator[TimestampedValue]:
         """Take a shard, once both are there; answer those that there are, if they are many."""
-        self._mark.claim(made, own, population)
+        own = cells.own
+        population = cells.population
 
         # Own samples and the population meet by window: whoever comes first waits.
         kept = population.read()
 
         # Samples of a window that the population does not cover yet wait for it.
-        if element[1][:1] == _OWN:
-            batch = self._own.decode(element[1][1:])
+        if element[:1] == _OWN:
+            batch = self._own.decode(element[1:])
             fitted = None if kept is None else self._read(kept)
             if fitted is None or fitted.number < batch.number:
-                own.add(element[1][1:])
+                own.add(element[1:])
                 return
 
             batches = [batch]
         else:
             # A population that is not newer brings nothing.
-            fitted = self._read(element[1][1:])
+            fitted = self._read(element[1:])
             if kept is not None and self._read(kept).number >= fitted.number:
                 return
-            population.write(element[1][1:])
+            population.write(element[1:])
             batches = [self._own.decode(encoded) for encoded in own.read()]
             own.clear()
 
@@ -172,7 +161,7 @@ class AnswerAgents(Step):
 
             batches = [batch for batch in batches if batch.number <= fitted.number]
 
-        ready = self._ready.setdefault(fitted.number, _Ready(fitted, time))
+        ready = self._ready.setdefault(fitted.number, _Ready(fitted, cells.time))
         ready.batches += sorted(batches, key=lambda batch: batch.number)
 
         # Many agents are answered together, as each call costs.

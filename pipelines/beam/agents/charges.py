@@ -58,8 +58,9 @@ class ReleaseLedger:
 
     Notes
     -----
-    **Privacy.** The same release id with the same input version is the stored release again and costs nothing. With
-    another version it would be a second look at the agent's data, and is refused.
+    **Privacy.** The same release id with the same input version is the stored release again and
+    costs nothing. With another version it would be a second look at the agent's data, and is
+    refused.
     """
 
     def __init__(

@@ -1,41 +1,102 @@
-"""Public: what has changed in shards to the population of all of them, once per window, under one key."""
+"""Public: what has changed in shards to the population of all of them, at one key."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
-from apache_beam.coders import BytesCoder
-from apache_beam.transforms.timeutil import TimeDomain
-from apache_beam.transforms.userstate import (
-    BagStateSpec,
-    ReadModifyWriteStateSpec,
-    TimerSpec,
-    on_timer,
-)
+import pyarrow as pa
 from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.timestamp import Timestamp
 
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.agents.own_histogram import NO_HISTOGRAMS
+from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
+from meanstream.operators.collaboration.covariates.covariate_releases import CovariateReleases
+from meanstream.operators.collaboration.registry import ReleaseSummary
 from meanstream.operators.collaboration.variance.pooled_variance import PooledVariance
+from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.records import ReleaseColumns
-from meanstream.pipelines.beam.agents.agents_coders import ForShardCoder, PartialReleasesCoder
-from meanstream.pipelines.beam.agents.agents_elements import Packed, Tick
+from meanstream.pipelines.beam.agents.agents_elements import (
+    FittedReleases,
+    PartialReleases,
+    Tick,
+    record_agent_hash,
+)
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
-from meanstream.pipelines.beam.agents.hashed_covariates import HashedCovariates
-from meanstream.pipelines.beam.agents.population_event import FittedReleases, PartialReleases
-from meanstream.pipelines.beam.agents.waiting_samples import WaitingTurns, keep_waiting
-from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
+from meanstream.pipelines.beam.agents.waiting_samples import ShardTurns
+from meanstream.pipelines.beam.element_types.columns_coder import ColumnsCoder
+from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
+from meanstream.pipelines.beam.keyed_state.keyed_steps import Cells
 from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
-from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
-from meanstream.pipelines.beam.worker.beam_windows import with_window_time
+from meanstream.pipelines.beam.worker.beam_steps import with_window_time
+from meanstream.streaming.agents.declared_covariates import covariates_of_columns
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.engine.engine_options import EngineOptions
 
 
-class FitReleases(Step):
+class HashedCovariates:
+    """Adds the codes of attributes to the summary of everyone's releases.
+
+    State holds releases, and no codes.
+
+    So a pipeline that goes on with other attributes begins nothing again.
+    """
+
+    def __init__(self, covariates: AgentCovariates | None) -> None:
+        self._covariates = covariates
+        if covariates is None:
+            return
+        hashes = record_agent_hash(keyed_owner_words(list(covariates.names)))
+        order = np.argsort(hashes, kind="stable")
+        self._hashes = hashes[order]
+        self._codes = np.concatenate([covariates.codes[order], covariates.design.missing[None]])
+
+    def of_summary(self, summary: ReleaseSummary) -> ReleaseSummary:
+        """Add the codes of its agents, if there are any attributes."""
+        if self._covariates is None or not isinstance(summary, CovariateReleases):
+            return summary
+        place = np.searchsorted(self._hashes, summary.agent)
+        inside = np.minimum(place, max(len(self._hashes) - 1, 0))
+        known = (
+            self._hashes[inside] == summary.agent
+            if len(self._hashes)
+            else np.zeros(summary.n, np.bool_)
+        )
+
+        return replace(summary, codes=self._codes[np.where(known, inside, len(self._hashes))])
+
+
+def agent_covariates(given: Mapping[str, Mapping[str, Any]]) -> AgentCovariates:
+    """Read attributes that a pipeline is given.
+
+    A mapping from each agent to its attributes by name.
+
+    Examples
+    --------
+    >>> given = {"N1": {"engine": "jet", "seats": 55}, "N2": {"seats": 149}}
+    >>> agent_covariates(given).design.attributes[1].name
+    'seats'
+    """
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            f"covariates must map agents to their attributes, got {type(given).__name__}"
+        )
+
+    columns = dict.fromkeys(name for row in given.values() for name in row)
+    try:
+        table = {name: pa.array([row.get(name) for row in given.values()]) for name in columns}
+    except (pa.ArrowException, TypeError, ValueError):  # whose texts show values
+        raise ValueError(
+            "covariates must have one type of values in each column, got several"
+        ) from None
+
+    return covariates_of_columns(list(given), table)
+
+
+class FitReleases(ShardTurns):
     """Public: the summary of everyone's newest release, as state, to the population that it shows.
 
     Once per window.
@@ -44,12 +105,8 @@ class FitReleases(Step):
     that is overtaken has the population of the newest one that has ended.
     """
 
-    MADE = MADE
-    WAITING = BagStateSpec("waiting", BytesCoder())
-    TICKS = BagStateSpec("ticks", BytesCoder())
-    JOINED = ReadModifyWriteStateSpec("joined", BytesCoder())
-    TARGET = ReadModifyWriteStateSpec("target", BytesCoder())
-    DUE = TimerSpec("answer", TimeDomain.WATERMARK)
+    VALUES = ("joined",)
+    TIMER = "answer"
 
     def __init__(
         self,
@@ -58,65 +115,40 @@ class FitReleases(Step):
         windows: AgentWindows,
         owner: StateOwner,
     ) -> None:
+        super().__init__(owner, windows)
         self._settings = settings
         self._options = options
-        self._windows = windows
-        self._owner = owner
 
     def setup(self) -> None:
         """Begin without releases."""
-        self._coder = ForShardCoder()
-        self._partial = PartialReleasesCoder()
-        self._mark = self._owner.mark()
-        self._known: tuple[bytes, PartialReleases] | None = None
+        super().setup()
+        self._partial = ColumnsCoder(PartialReleases)
         self._covariates = HashedCovariates(self._options.covariates)
         self._overtaken = metric_counter("windows_overtaken")
 
-    def process(  # noqa: PLR0917 - all of the state that says whether it is another's
-        self,
-        element: tuple[int, Packed | Tick],
-        waiting: Any = beam.DoFn.StateParam(WAITING),
-        ticks: Any = beam.DoFn.StateParam(TICKS),
-        timer: Any = beam.DoFn.TimerParam(DUE),
-        state: Any = beam.DoFn.StateParam(JOINED),
-        made: Any = beam.DoFn.StateParam(MADE),
-        target: Any = beam.DoFn.StateParam(TARGET),
-    ) -> None:
-        """Keep changes until their window has ended."""
-        self._mark.claim(made, waiting, ticks, state)
-        keep_waiting(element[1], waiting, self._turns(ticks, target, timer))
+    def when(self, number: int) -> Timestamp:
+        """Give the time of a window's turn."""
+        return self._windows.fitted(number)
 
-    @on_timer(DUE)  # type: ignore[untyped-decorator]
-    @discreet_step
-    def answer(  # noqa: PLR0917 - all of the state
-        self,
-        time: Any = beam.DoFn.TimestampParam,
-        waiting: Any = beam.DoFn.StateParam(WAITING),
-        ticks: Any = beam.DoFn.StateParam(TICKS),
-        state: Any = beam.DoFn.StateParam(JOINED),
-        made: Any = beam.DoFn.StateParam(MADE),
-        target: Any = beam.DoFn.StateParam(TARGET),
-        timer: Any = beam.DoFn.TimerParam(DUE),
-    ) -> Iterator[TimestampedValue]:
+    def turn(self, due: list[Tick], cells: Cells) -> Iterator[TimestampedValue]:
         """Take in what has changed, and fit."""
-        self._mark.claim(made, waiting, ticks, state)
-        due = self._turns(ticks, target, timer).take(time)
-        if not due:
-            return
-
-        whole = self._whole(state.read() or b"")
-        told = [self._partial.decode(encoded) for encoded in waiting.read()]
-        waiting.clear()
+        encoded = cells.joined.read() or b""
+        whole = self._remembered(
+            cells.key, encoded, lambda: self._partial.decode(encoded) if encoded else self.empty()
+        )
+        told = [self._partial.decode(change) for change in cells.waiting.read()]
+        cells.waiting.clear()
         changes = [change for change in told if change.number <= due[-1].number]
         later = [change for change in told if change.number > due[-1].number]
 
         for change in whole.take(changes) + later:
-            waiting.add(self._partial.encode(change))
+            cells.waiting.add(self._partial.encode(change))
 
         if changes:
             encoded = self._partial.encode(whole)
-            state.write(encoded)
-            self._known = encoded, whole
+            cells.joined.write(encoded)
+
+        self._known[cells.key] = encoded, whole
 
         if len(due) > 1:
             self._overtaken.inc(len(due) - 1)
@@ -155,19 +187,3 @@ class FitReleases(Step):
         summary = PersonalEstimates(self._settings, self._options).summarize(columns)
 
         return PartialReleases(summary=summary, pools={}, turns={})
-
-    def _whole(self, encoded: bytes) -> PartialReleases:
-        """Make the summary of its bytes.
-
-        One whose bytes are still those it was written with is as it was.
-        """
-        known, self._known = self._known, None  # what fails half-way is read again
-        if known is not None and known[0] == encoded:
-            return known[1]
-
-        if encoded:
-            return self._partial.decode(encoded)
-        return self.empty()
-
-    def _turns(self, ticks: Any, target: Any, timer: Any) -> WaitingTurns:
-        return WaitingTurns(ticks, target, timer, self._coder, self._windows.fitted)

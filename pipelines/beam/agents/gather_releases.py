@@ -1,4 +1,4 @@
-"""Public: releases to the shards of their agents, everyone's newest one kept there, and what all of them show."""
+"""Public: releases to the shards of their agents, where everyone's newest one is kept."""
 
 from __future__ import annotations
 
@@ -9,15 +9,7 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.coders import BytesCoder
 from apache_beam.pvalue import TaggedOutput
-from apache_beam.transforms.timeutil import TimeDomain
-from apache_beam.transforms.userstate import (
-    BagStateSpec,
-    ReadModifyWriteStateSpec,
-    TimerSpec,
-    on_timer,
-)
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
@@ -26,32 +18,30 @@ from meanstream.operators.agents.own_histogram import HistogramColumns
 from meanstream.operators.agents.release_checks import PossibleReleases
 from meanstream.operators.agents.released_rows import with_noise_terms
 from meanstream.operators.collaboration.shares.newest_histograms import newest_histograms
-from meanstream.operators.records import ReleaseColumns, records_without_votes
+from meanstream.operators.records import Ints, ReleaseColumns, records_without_votes
 from meanstream.pipelines.beam.agents.agents_coders import (
-    AgentReleasesCoder,
-    ForShardCoder,
-    PartialReleasesCoder,
     packed_releases_number,
 )
-from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, Packed, Tick
-from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
-from meanstream.pipelines.beam.agents.by_shard import (
-    releases_shards,
-    releases_taken,
-    releases_to_shards,
+from meanstream.pipelines.beam.agents.agents_elements import (
+    AgentReleases,
+    ForShard,
+    Packed,
+    PartialReleases,
+    Tick,
+    numbered_anew,
 )
-from meanstream.pipelines.beam.agents.journal import StateJournal
+from meanstream.pipelines.beam.agents.agents_windows import AgentWindows, tick_note, ticks_noted
 from meanstream.pipelines.beam.agents.latest_by_agent import LatestOfShard
-from meanstream.pipelines.beam.agents.population_event import PartialReleases
 from meanstream.pipelines.beam.agents.split_agents import NOTES
-from meanstream.pipelines.beam.agents.ticks import tick_note, ticks_noted
-from meanstream.pipelines.beam.agents.waiting_samples import WaitingTurns, keep_waiting
+from meanstream.pipelines.beam.agents.waiting_samples import ShardTurns
 from meanstream.pipelines.beam.element_types.beam_samples import BATCH, RememberedWords
+from meanstream.pipelines.beam.element_types.columns_coder import ColumnsCoder
 from meanstream.pipelines.beam.input.beam_intake import intake_in_global_window
-from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
+from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
+from meanstream.pipelines.beam.keyed_state.journal import StateJournal
+from meanstream.pipelines.beam.keyed_state.keyed_steps import Cells
 from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
-from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
-from meanstream.pipelines.beam.worker.beam_windows import with_window_time
+from meanstream.pipelines.beam.worker.beam_steps import Step, with_window_time
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.wire import Release
@@ -73,7 +63,7 @@ class ReleasesByShard(Step):
     def setup(self) -> None:
         """Begin without agents."""
         self._words = RememberedWords()
-        self._coder = AgentReleasesCoder()
+        self._coder = ColumnsCoder(AgentReleases)
 
     def process(self, element: AgentReleases) -> Iterator[tuple[int, Packed]]:
         # Releases only: anything else here would be private.
@@ -84,7 +74,7 @@ class ReleasesByShard(Step):
 
 
 class ReceiveReleases(Step):
-    """Public: releases from anywhere, single or in batches, to the shards of their agents, by their event time.
+    """Public: releases from anywhere, single or in batches, to the shards of their agents.
 
     A note of each window that occurs, with the newest event time in it, goes to `NOTES`. What
     cannot have been made is left out and counted by reason (`rejected_too_precise`...).
@@ -106,7 +96,7 @@ class ReceiveReleases(Step):
     def setup(self) -> None:
         """Begin without agents."""
         self._words = RememberedWords()
-        self._coder = AgentReleasesCoder()
+        self._coder = ColumnsCoder(AgentReleases)
         self._possible = PossibleReleases(self._settings, max_samples=self._max_samples)
 
     def start_bundle(self) -> None:
@@ -175,20 +165,15 @@ class ReceiveReleases(Step):
             )
 
 
-class GatherShard(Step):
+class GatherShard(ShardTurns):
     """Public: keeps the newest release of every agent of a shard.
 
     Tells at the end of a window what has changed.
     """
 
-    MADE = MADE
-    WAITING = BagStateSpec("waiting", BytesCoder())
-    TICKS = BagStateSpec("ticks", BytesCoder())
-    LATEST = ReadModifyWriteStateSpec("latest", BytesCoder())
-    CHANGES = BagStateSpec("changes", BytesCoder())
-    HEAD = ReadModifyWriteStateSpec("head", BytesCoder())
-    TARGET = ReadModifyWriteStateSpec("target", BytesCoder())
-    DUE = TimerSpec("gather", TimeDomain.WATERMARK)
+    VALUES = ("latest", "head")
+    BAGS = ("changes",)
+    TIMER = "gather"
 
     def __init__(
         self,
@@ -199,71 +184,43 @@ class GatherShard(Step):
         *,
         shards: int = 1,
     ) -> None:
+        super().__init__(owner, windows)
         self._settings = settings
         self._options = options
-        self._windows = windows
-        self._owner = owner
         self._shards = shards
 
     def setup(self) -> None:
         """Begin without agents."""
-        self._coder = ForShardCoder()
-        self._releases = AgentReleasesCoder()
-        self._partial = PartialReleasesCoder()
-        self._mark = self._owner.mark()
+        super().setup()
+        self._releases = ColumnsCoder(AgentReleases)
+        self._partial = ColumnsCoder(PartialReleases)
         self._words = RememberedWords()
         self._told: set[int] = set()  # shards whose state has been told
-        self._known: dict[int, tuple[bytes, LatestOfShard]] = {}
 
-    def process(  # noqa: PLR0917 - all of the state that says whether it is another's
-        self,
-        element: tuple[int, Packed | Tick],
-        waiting: Any = beam.DoFn.StateParam(WAITING),
-        ticks: Any = beam.DoFn.StateParam(TICKS),
-        timer: Any = beam.DoFn.TimerParam(DUE),
-        state: Any = beam.DoFn.StateParam(LATEST),
-        head: Any = beam.DoFn.StateParam(HEAD),
-        made: Any = beam.DoFn.StateParam(MADE),
-        target: Any = beam.DoFn.StateParam(TARGET),
-    ) -> None:
-        """Keep releases until their window has ended."""
-        self._mark.claim(made, waiting, ticks, state, head)
-        turns = self._turns(ticks, target, timer)
-        keep_waiting(element[1], waiting, turns)
+    def take(self, element: ForShard, cells: Cells) -> None:
+        """Keep releases until their window has ended; a release is its own tick."""
+        super().take(element, cells)
 
-        if isinstance(element[1], Packed):  # a release is its own tick
-            turns.keep(Tick(packed_releases_number(element[1].encoded), -np.inf))
+        if isinstance(element, Packed):
+            self.turns(cells).keep(Tick(packed_releases_number(element.encoded), -np.inf))
 
-    @on_timer(DUE)  # type: ignore[untyped-decorator]
-    @discreet_step
-    def gather(  # noqa: PLR0917 - all of the state
-        self,
-        key: int = beam.DoFn.KeyParam,
-        time: Any = beam.DoFn.TimestampParam,
-        waiting: Any = beam.DoFn.StateParam(WAITING),
-        ticks: Any = beam.DoFn.StateParam(TICKS),
-        state: Any = beam.DoFn.StateParam(LATEST),
-        changes: Any = beam.DoFn.StateParam(CHANGES),
-        head: Any = beam.DoFn.StateParam(HEAD),
-        made: Any = beam.DoFn.StateParam(MADE),
-        target: Any = beam.DoFn.StateParam(TARGET),
-        timer: Any = beam.DoFn.TimerParam(DUE),
-    ) -> Iterator[TimestampedValue]:
+    def when(self, number: int) -> Timestamp:
+        """Give the time of a window's turn."""
+        return self._windows.gathered(number)
+
+    def turn(self, due: list[Tick], cells: Cells) -> Iterator[TimestampedValue]:
         """Take the releases of the windows that have ended in, and tell."""
-        self._mark.claim(made, waiting, ticks, state, head)
-        due = self._turns(ticks, target, timer).take(time)
-        if not due:
-            return
-
         number = due[-1].number
-        batches = self._take(waiting, number)
-        if not batches and key in self._told:
+        batches = self._waited(cells.waiting, number)
+        if not batches and cells.key in self._told:
             return
 
-        journal = StateJournal(state, changes, head)
-        shard = self._shard(key, journal)
+        journal = StateJournal(cells.latest, cells.changes, cells.head)
+        shard = self._remembered(
+            cells.key, journal.mark, lambda: LatestOfShard(self._settings, *journal.read())
+        )
         changed = shard.changed(batches, self._words.of)
-        self._told.add(key)
+        self._told.add(cells.key)
 
         if changed is None:
             return
@@ -271,34 +228,24 @@ class GatherShard(Step):
         told = PartialReleases(
             summary=new,
             before=old if old.n else None,
-            pools={key: shard.pool},
-            turns={key: shard.turns},
+            pools={cells.key: shard.pool},
+            turns={cells.key: shard.turns},
             number=number,
             histograms=self._histograms(shard, changed[1]),
         )
 
         shard.save(journal)
-        self._known[key] = journal.mark, shard
+        self._known[cells.key] = journal.mark, shard
         yield with_window_time(
             self._windows.gathered(number), (0, Packed(self._partial.encode(told)))
         )
-
-    def _shard(self, key: int, journal: StateJournal) -> LatestOfShard:
-        """Make the shard of its state.
-
-        One whose state is still that which it wrote is as it was.
-        """
-        known = self._known.pop(key, None)  # until it is written again it is not to be found
-        if known is not None and known[0] == journal.mark:
-            return known[1]
-        return LatestOfShard(self._settings, *journal.read())
 
     def _histograms(self, shard: LatestOfShard, now: ReleaseColumns) -> HistogramColumns | None:
         if self._settings.histogram is None:
             return None
         return newest_histograms(now, shard.agents, self._shards)
 
-    def _take(self, waiting: Any, number: int) -> list[AgentReleases]:
+    def _waited(self, waiting: Any, number: int) -> list[AgentReleases]:
         """Take the releases of windows up to a number out of a bag."""
         taken = []
         encoded = list(waiting.read())
@@ -312,9 +259,6 @@ class GatherShard(Step):
                 waiting.add(one)
 
         return taken
-
-    def _turns(self, ticks: Any, target: Any, timer: Any) -> WaitingTurns:
-        return WaitingTurns(ticks, target, timer, self._coder, self._windows.gathered)
 
 
 def gather_releases(events: list[Release], settings: AgentsSettings) -> Iterator[AgentReleases]:
@@ -368,3 +312,36 @@ def _with_own_bins(releases: ReleaseColumns, settings: AgentsSettings) -> Releas
     if releases.histogram.shape[1] == width:
         return releases
     return replace(releases, histogram=np.zeros((len(releases), width), np.int64))
+
+
+def releases_to_shards(
+    batch: AgentReleases, words: RememberedWords, coder: ColumnsCoder, shards: int
+) -> Iterator[tuple[int, Packed]]:
+    """Split a batch by the shards of its agents."""
+    of_name = releases_shards(batch, words, shards)
+    if len(of_name) and np.all(of_name == of_name[0]):  # as a shard has made them
+        yield int(of_name[0]), Packed(coder.encode(batch))
+        return
+
+    of_release = of_name[batch.releases.agent]
+    for shard in np.unique(of_release).tolist():
+        yield shard, Packed(coder.encode(releases_taken(batch, of_release == shard)))
+
+
+def releases_shards(batch: AgentReleases, words: RememberedWords, shards: int) -> Ints:
+    """Give the shard of each name."""
+    return (batch.hashes(words.of)[:, 1] % np.uint64(shards)).astype(np.int64)
+
+
+def releases_taken(batch: AgentReleases, which: np.ndarray, **changes: Any) -> AgentReleases:
+    """Select releases, and the names that they have."""
+    releases = batch.releases.take(which)
+    used, agent = numbered_anew(releases.agent, len(batch.names))
+    return replace(
+        batch,
+        names=batch.names.take(pa.array(used)),
+        words=batch.words[used] if len(batch.words) else batch.words,
+        releases=replace(releases, agent=agent),
+        time=batch.time[which],
+        **changes,
+    )

@@ -21,7 +21,6 @@ from meanstream.pipelines.beam.agents.agents_elements import (
     numbered_anew,
     record_agent_hash,
 )
-from meanstream.pipelines.beam.agents.journal import PART, StateJournal
 from meanstream.pipelines.beam.element_types.packed import (
     LATEST,
     packed,
@@ -29,6 +28,7 @@ from meanstream.pipelines.beam.element_types.packed import (
     packed_narrow,
     unpacked,
 )
+from meanstream.pipelines.beam.keyed_state.journal import PART, StateJournal
 from meanstream.streaming.store.state_snapshot import Columns
 
 _LATEST = tuple(
@@ -247,7 +247,7 @@ class LatestOfShard:
         return with_noise_terms(self._settings, ReleaseColumns(agent=self._agent, **self._columns))
 
     def combined(self) -> ReleaseColumns:
-        """Give the newest release with the mean and the noise of all that its agent has released (`OwnReleases`)."""
+        """Give newest releases with mean and noise of all that their agents have released."""
         latest = self.latest()
 
         # Agents are numbered for the combination, and have their hashes again after it.

@@ -8,24 +8,15 @@ from time import perf_counter
 from time import time as now
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.coders import BytesCoder
 from apache_beam.pvalue import TaggedOutput
-from apache_beam.transforms.timeutil import TimeDomain
-from apache_beam.transforms.userstate import (
-    BagStateSpec,
-    ReadModifyWriteStateSpec,
-    TimerSpec,
-    on_timer,
-)
+from apache_beam.utils.timestamp import Timestamp
 
 from meanstream.operators.agents.admission import TOO_MANY, UNCOUNTED
 from meanstream.operators.agents.agents import AgentsSettings, ReleaseBatch
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
-from meanstream.pipelines.beam.agents.agents_coders import ForShardCoder
 from meanstream.pipelines.beam.agents.agents_elements import (
     AgentReleases,
     ForgetAgent,
@@ -38,17 +29,16 @@ from meanstream.pipelines.beam.agents.agents_elements import (
 from meanstream.pipelines.beam.agents.agents_shard import FORGOTTEN, AgentShard, Turn
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.charges import ReleaseLedger, charges_of_rows
-from meanstream.pipelines.beam.agents.journal import StateJournal
 from meanstream.pipelines.beam.agents.waiting_samples import (
-    WaitingTurns,
+    ShardTurns,
     forget_waiting_samples,
-    keep_waiting,
     take_waiting_samples,
 )
-from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
+from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
+from meanstream.pipelines.beam.keyed_state.journal import StateJournal
+from meanstream.pipelines.beam.keyed_state.keyed_steps import Cells
 from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric_counter
-from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
-from meanstream.pipelines.beam.worker.beam_windows import with_window_time
+from meanstream.pipelines.beam.worker.beam_steps import with_window_time
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.agents.agents_releases import (
     DriftsOfReleases,
@@ -65,25 +55,20 @@ REFUSALS = "refusals"
 DRIFTS = "drifts"
 
 
-class ReleaseShard(Step):
+class ReleaseShard(ShardTurns):
     """Private to public: the agents of a shard, their samples and their ledger, as state.
 
     Samples wait until event time has passed the end of a window, so that their order does not
     depend on their arrival.
 
-    **Privacy.** Noise is a function of (secret, release id, input): what is executed again releases the same again. A
-    release is charged in the state, which is committed with what leaves, before it leaves.
+    **Privacy.** Noise is a function of (secret, release id, input): what is executed again releases
+    the same again. A release is charged in the state, which is committed with what leaves, before
+    it leaves.
     """
 
-    MADE = MADE
-    WAITING = BagStateSpec("waiting", BytesCoder())
-    TICKS = BagStateSpec("ticks", BytesCoder())
-    AGENTS = ReadModifyWriteStateSpec("agents", BytesCoder())
-    CHANGES = BagStateSpec("changes", BytesCoder())
-    HEAD = ReadModifyWriteStateSpec("head", BytesCoder())
-    LEDGER = BagStateSpec("ledger", BytesCoder())
-    TARGET = ReadModifyWriteStateSpec("target", BytesCoder())
-    DUE = TimerSpec("due", TimeDomain.WATERMARK)
+    VALUES = ("agents", "head")
+    BAGS = ("changes", "ledger")
+    TIMER = "due"
 
     def __init__(
         self,
@@ -95,20 +80,16 @@ class ReleaseShard(Step):
         final_release: bool,
         most: int = MAX_AGENTS,
     ) -> None:
-        self._owner = owner
+        super().__init__(owner, windows)
         self._most = most  # agents of a shard
         self._settings = settings
-        self._windows = windows
         self._secret = secret
         self._final_release = final_release
 
     def setup(self) -> None:
         """Begin to count."""
-        # What workers do not share: coder, key, and the shards they know.
-        self._coder = ForShardCoder()
-        self._mark = self._owner.mark()
+        super().setup()
         self._noise: KeyedNoise | None = None
-        self._known: dict[int, tuple[bytes, AgentShard]] = {}
         counted = ("agents", "exhausted", "releases", "refusals", "drifts", "drift_warnings")
         self._counters = {name: metric_counter(name) for name in counted}
         reasons = ("late", "duplicate", TOO_MANY, FORGOTTEN, *UNCOUNTED.values())
@@ -116,68 +97,34 @@ class ReleaseShard(Step):
         self._lasted = DistributionOf("batch_milliseconds")
         self._lag = DistributionOf("release_lag_milliseconds")
 
-    def process(  # noqa: PLR0917 - all of the state that says whether it is another's
-        self,
-        element: tuple[int, ForShard],
-        waiting: Any = beam.DoFn.StateParam(WAITING),
-        ticks: Any = beam.DoFn.StateParam(TICKS),
-        timer: Any = beam.DoFn.TimerParam(DUE),
-        state: Any = beam.DoFn.StateParam(AGENTS),
-        head: Any = beam.DoFn.StateParam(HEAD),
-        made: Any = beam.DoFn.StateParam(MADE),
-        target: Any = beam.DoFn.StateParam(TARGET),
-        changes: Any = beam.DoFn.StateParam(CHANGES),
-        ledger: Any = beam.DoFn.StateParam(LEDGER),
-    ) -> None:
+    def take(self, element: ForShard, cells: Cells) -> None:
         """Keep samples until their window has ended; forget an agent at once."""
-        # State that other settings or another secret made is refused.
-        self._mark.claim(made, waiting, ticks, state, head)
-
-        # Forgetting comes at once, between two windows.
-        if isinstance(element[1], ForgetAgent):
-            forget_waiting_samples(waiting, element[1].agent)
-            journal = StateJournal(state, changes, head)
-            shard = self._shard(element[0], journal, ledger)
-            shard.forget(element[1].agent, keyed_owner_words)
-            journal.save(None, shard.to_bytes)
-            self._known[element[0]] = journal.mark, shard
-
+        if not isinstance(element, ForgetAgent):
+            super().take(element, cells)
             return
 
-        keep_waiting(element[1], waiting, self._turns(ticks, target, timer))
+        forget_waiting_samples(cells.waiting, element.agent)
+        journal = StateJournal(cells.agents, cells.changes, cells.head)
+        shard = self._shard(cells.key, journal, cells.ledger)
+        shard.forget(element.agent, keyed_owner_words)
+        journal.save(None, shard.to_bytes)
+        self._known[cells.key] = journal.mark, shard
 
-    @on_timer(DUE)  # type: ignore[untyped-decorator]
-    @discreet_step
-    def due(  # noqa: PLR0917 - all of the state
-        self,
-        key: int = beam.DoFn.KeyParam,
-        time: Any = beam.DoFn.TimestampParam,
-        waiting: Any = beam.DoFn.StateParam(WAITING),
-        ticks: Any = beam.DoFn.StateParam(TICKS),
-        state: Any = beam.DoFn.StateParam(AGENTS),
-        changes: Any = beam.DoFn.StateParam(CHANGES),
-        head: Any = beam.DoFn.StateParam(HEAD),
-        ledger: Any = beam.DoFn.StateParam(LEDGER),
-        made: Any = beam.DoFn.StateParam(MADE),
-        target: Any = beam.DoFn.StateParam(TARGET),
-        timer: Any = beam.DoFn.TimerParam(DUE),
-    ) -> Iterator[Any]:
-        """Let the windows that have ended be released, all of them in one turn."""
-        # Nothing is due where the timer came for windows that were released.
-        self._mark.claim(made, waiting, ticks, state, head)
-        due = self._turns(ticks, target, timer).take(time)
-        if not due:
-            return
+    def when(self, number: int) -> Timestamp:
+        """Give the time of a window's turn."""
+        return self._windows.released(number)
 
+    def turn(self, due: list[Tick], cells: Cells) -> Iterator[Any]:
+        """Release what is due at the end of these windows, all of them in one turn."""
         began = perf_counter()
         tick = due[-1]
 
         # All that waits for the windows that have ended.
-        samples = take_waiting_samples(waiting, tick.number, self._windows)
-        journal = StateJournal(state, changes, head)
-        shard = self._shard(key, journal, ledger)
+        samples = take_waiting_samples(cells.waiting, tick.number, self._windows)
+        journal = StateJournal(cells.agents, cells.changes, cells.head)
+        shard = self._shard(cells.key, journal, cells.ledger)
         known = shard.agents.n_agents
-        rows = ReleaseLedger(shard.spend, ledger.read)
+        rows = ReleaseLedger(shard.spend, cells.ledger.read)
         turn = shard.turn(
             samples, keyed_owner_words, due, self._windows, final_release=self._final_release
         )
@@ -188,7 +135,7 @@ class ReleaseShard(Step):
             who = batch.releases.agent
             charged, refused, row = rows.charge(batch, shard.words[who], who)
             if row is not None:
-                ledger.add(row)
+                cells.ledger.add(row)
 
             yield from self._let_out(shard, charged, refused, tick)
 
@@ -197,12 +144,9 @@ class ReleaseShard(Step):
 
         # The shard is saved once a turn, as what changed or as a whole.
         shard.save(journal)
-        self._known[key] = journal.mark, shard
+        self._known[cells.key] = journal.mark, shard
         self._counters["agents"].inc(shard.agents.n_agents - known)
         self._lasted.update(round(1000 * (perf_counter() - began)))
-
-    def _turns(self, ticks: Any, target: Any, timer: Any) -> WaitingTurns:
-        return WaitingTurns(ticks, target, timer, self._coder, self._windows.released)
 
     def _count(self, turn: Turn, tick: Tick) -> None:
         for reason, unused in (
@@ -217,24 +161,17 @@ class ReleaseShard(Step):
         self._lag.update(round(1000 * (now() - (tick.newest if end is None else end))))
 
     def _shard(self, key: int, journal: StateJournal, ledger: Any) -> AgentShard:
-        """Make the shard of its state.
+        """Give the shard of its state."""
+        return self._remembered(key, journal.mark, lambda: self._restored(journal, ledger))
 
-        One whose state is still that which it wrote is as it was.
-        """
-        known = self._known.pop(key, None)  # until it is written again it is not to be found
-        if known is not None and known[0] == journal.mark:
-            return known[1]
-
+    def _restored(self, journal: StateJournal, ledger: Any) -> AgentShard:
         # The key is loaded on the worker, and is in no state.
         if self._noise is None:
             self._noise = noise_from_secret(self._secret.load(), self._settings.name)
 
+        # A shard that begins, or one whose agents were lost, knows its charges by the ledger.
         encoded, changes = journal.read()
-        before = None
-
-        if not encoded:  # a shard that begins, or one whose agents were lost
-            before = charges_of_rows(ledger.read())
-
+        before = None if encoded else charges_of_rows(ledger.read())
         return AgentShard(
             self._settings, self._noise, encoded, changes, most=self._most, charges=before
         )

@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import pyarrow as pa
 
 from meanstream.operators.agents.agents import ReleaseBatch
 from meanstream.operators.agents.sorting import order_by_agent
-from meanstream.operators.records import AnyInts, Ints, ReleaseColumns
+from meanstream.operators.records import AnyInts, Bools, Floats, Ints, ReleaseColumns
+from meanstream.pipelines.beam.agents.agents_elements import AgentSamples
+from meanstream.pipelines.beam.element_types.beam_samples import repeated_samples
 
 TOGETHER = 1 << 16
 """Releases of a batch, as soon as there are several batches: an element of a pipeline stays of
@@ -26,7 +29,7 @@ def steps_by_window(part: Ints) -> Iterator[Ints]:
 
 
 def steps_by_agent(agent: AnyInts, part: Ints, many: int) -> Iterator[Ints]:
-    """Give the samples of each of `many` agents' first window, then of each one's second, and so on.
+    """Give the samples of each agent's first window, then of each one's second, and so on.
 
     Agents know nothing of each other here, so that a step need not be one window. Samples are in
     the order of windows.
@@ -86,3 +89,66 @@ def _joined(batches: list[ReleaseBatch]) -> ReleaseBatch:
         drift=drift[order] if len(drift) else drift,
         since=since[order] if len(since) else since,
     )
+
+
+def names_together(samples: Sequence[AgentSamples]) -> tuple[list[str], list[Ints]]:
+    """Give the distinct names of batches as they occur, and the numbers of each batch's names."""
+    if not samples:
+        return [], []
+    distinct: list[pa.Array] = []
+    place: list[int] = []
+
+    # Batches of one sender repeat their names.
+    for part in samples:  # where everyone sends in turn, batches have the same names
+        if not distinct or not part.names.equals(distinct[-1]):
+            distinct.append(part.names)
+
+        place.append(len(distinct) - 1)
+
+    coded = pa.concat_arrays(distinct).dictionary_encode()
+    numbers = np.split(
+        np.asarray(coded.indices), np.cumsum([len(names) for names in distinct])[:-1]
+    )
+
+    return coded.dictionary.to_pylist(), [numbers[at] for at in place]
+
+
+def samples_order(
+    samples: Sequence[AgentSamples], agent: AnyInts, time: Floats, late: Bools, part: Ints
+) -> tuple[Ints | None, int]:
+    """Give the samples that count, by event time, id and position, and how many are repeats.
+
+    No order: all of them count, as they stand.
+    """
+    keyed = any(len(part.key) for part in samples)
+
+    # Samples that are in order already need no sort.
+    if not keyed and not late.any() and np.all(time[1:] > time[:-1]):
+        return None, 0
+    position = np.concatenate([part.position for part in samples])
+
+    # Without ids the position decides among samples of one time.
+    if not keyed:
+        tied = (time[1:] == time[:-1]) & (position[1:] >= position[:-1])
+        if not late.any() and np.all(tied | (time[1:] > time[:-1])):
+            return None, 0
+        order = np.lexsort((position, time))
+
+        return order[~late[order]], 0
+
+    key = np.concatenate(
+        [part.key if len(part.key) else np.zeros(len(part), np.uint64) for part in samples]
+    )
+    if not late.any() and np.all(time[1:] >= time[:-1]) and np.all(key[1:] > key[:-1]):
+        return None, 0
+
+    order = np.lexsort((position, key, time))
+    order = order[~late[order]]
+
+    # An id of two windows is two samples.
+    owner = agent.astype(np.int64)
+    if len(part) and part[order].min(initial=0) != part[order].max(initial=0):
+        owner = np.unique(np.stack([owner, part]), axis=1, return_inverse=True)[1].ravel()
+
+    again = repeated_samples(owner[order], key[order])
+    return order[~again], int(np.count_nonzero(again))

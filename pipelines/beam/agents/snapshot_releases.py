@@ -5,21 +5,32 @@ To be applied alone, too.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam import typehints
 from apache_beam.transforms.window import GlobalWindows
 
-import meanstream.pipelines.beam.agents.agents_coders as _coders  # noqa: F401 - coders register themselves
+import meanstream.pipelines.beam.agents.agents_coders as _coders  # noqa: F401 - it registers
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.agents.release_checks import PossibleReleases
 from meanstream.operators.validation import require
-from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, EstimateBatch
+from meanstream.pipelines.beam.agents.agents_elements import (
+    AgentReleases,
+    EstimateBatch,
+    FittedReleases,
+)
 from meanstream.pipelines.beam.agents.agents_parts import Released, agents_part_state
-from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
+from meanstream.pipelines.beam.agents.agents_windows import (
+    KEYED,
+    NOTE,
+    AgentWindows,
+    TickShards,
+    TicksOf,
+)
 from meanstream.pipelines.beam.agents.answer_agents import (
     AnswerAgents,
+    FormatPopulation,
     OwnByShard,
     PopulationToShards,
 )
@@ -29,12 +40,10 @@ from meanstream.pipelines.beam.agents.gather_releases import (
     ReceiveReleases,
     ReleasesByShard,
 )
-from meanstream.pipelines.beam.agents.population_event import FittedReleases
 from meanstream.pipelines.beam.agents.split_agents import NOTES
-from meanstream.pipelines.beam.agents.ticks import KEYED, NOTE, TickShards, TicksOf
 from meanstream.pipelines.beam.element_types.beam_samples import AGENT_SHARDS
 from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
-from meanstream.pipelines.beam.worker.beam_windows import ForGood
+from meanstream.pipelines.beam.worker.beam_steps import ForGood, typed_outputs
 from meanstream.pipelines.beam.worker.transform_arguments import (
     as_kind,
     as_shards,
@@ -42,9 +51,8 @@ from meanstream.pipelines.beam.worker.transform_arguments import (
     require_populations,
     shown_settings,
 )
-from meanstream.pipelines.beam.worker.transform_outputs import typed_outputs
 from meanstream.streaming.engine.engine_options import EngineOptions
-from meanstream.streaming.events.wire import Release
+from meanstream.streaming.events.wire import Population, Release
 
 _TAKEN = (AgentReleases, Release, Any, typehints.Any)
 _EITHER = typehints.Tuple[int, bytes]
@@ -83,15 +91,17 @@ class SnapshotReleases(beam.PTransform):  # type: ignore[misc]
     Examples
     --------
     >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-    >>> line = ('{"release_id": "%s:1", "agent": "%s", "index": 1, "time": "2013-01-01T10:00:00Z", "n": 10,'
-    ...         '"total": %d, "mean": %f, "noise_variance": 90.0, "epsilon": 1.0, "delta": 1e-6, "mode": "tuned",'
-    ...         '"schema_version": 1}')
+    >>> line = ('{"release_id": "%s:1", "agent": "%s", "index": 1, "time": "2013-01-01T10:00:00Z",'
+    ...         '"n": 10, "total": %d, "mean": %f, "noise_variance": 90.0, "epsilon": 1.0,'
+    ...         '"delta": 1e-6, "mode": "tuned", "schema_version": 1}')
     >>> events = [Release.model_validate_json(line % (who, who, mean * 10 * 2**16, mean))
     ...           for who, mean in (("ann", 2.0), ("bob", 4.0))]
     >>> settings = AgentsSettings(lower=0, upper=10, epsilon=1, delta=1e-6)
     >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-    ...     population = pipeline | beam.Create(events, reshuffle=False) | SnapshotReleases(settings)
-    ...     _ = population | beam.Map(lambda fitted: print(fitted.agents, fitted.fitted.describe()["method"]))
+    ...     releases = pipeline | beam.Create(events, reshuffle=False)
+    ...     population = releases | SnapshotReleases(settings)
+    ...     _ = population | beam.Map(
+    ...         lambda fitted: print(fitted.agents, fitted.fitted.describe()["method"]))
     2 learned_prior
     """
 
@@ -181,12 +191,13 @@ class SnapshotReleases(beam.PTransform):  # type: ignore[misc]
 
 
 class EstimateAgents(beam.PTransform):  # type: ignore[misc]
-    """Private: each agent's own sums to its estimate with an interval, under the population of the same window.
+    """Private: each agent's own sums to its estimate, under the population of the same window.
 
     Input: `OwnBatch` of `ReleaseMeans`. Output: `EstimateBatch`: it belongs to the agents, line by
     line.
 
-    **Privacy.** An estimate mixes in its agent's raw mean and is addressed to that agent. It spends nothing.
+    **Privacy.** An estimate mixes in its agent's raw mean and is addressed to that agent. It spends
+    nothing.
 
     Parameters
     ----------
@@ -240,3 +251,49 @@ class EstimateAgents(beam.PTransform):  # type: ignore[misc]
 def _check(releases: beam.PCollection) -> None:
     if releases.element_type not in _TAKEN:
         raise TypeError(f"collaboration takes releases only, got {releases.element_type}")
+
+
+class Collaborated(NamedTuple):
+    """What `CollaborateAgents` gives: batches; `SingleEvents` takes them apart.
+
+    Attributes
+    ----------
+    estimates : PCollection of EstimateBatch
+        Private: each line is addressed to its agent and to no one else.
+    releases, population, notices, refusals : PCollection
+        Public: `AgentReleases`, `Population`, `BudgetEvent`, `Refusal`.
+    rejected : PCollection of DeadLetter
+        Public: elements that were no samples, with the reason and nothing of what they said.
+    drifts : PCollection of DriftEvent
+        Public: agents whose releases show that their mean has changed, or may have; with a memory
+        only.
+    """
+
+    estimates: beam.PCollection
+    releases: beam.PCollection
+    population: beam.PCollection
+    notices: beam.PCollection
+    refusals: beam.PCollection
+    rejected: beam.PCollection
+    drifts: beam.PCollection
+
+
+def collaborated(
+    made: Released,
+    settings: AgentsSettings,
+    options: EngineOptions,
+    windows: AgentWindows,
+    *,
+    shards: int,
+) -> Collaborated:
+    """Fit the population to releases, and answer the agents."""
+    population = made | "Snapshot" >> SnapshotReleases(settings, options, windows, shards=shards)
+    estimates = made.own | "Estimate" >> EstimateAgents(
+        settings, options, windows, population=population, shards=shards
+    )
+    tell = beam.ParDo(FormatPopulation(settings, options)).with_output_types(Population)
+    told = population | "Tell" >> tell
+
+    return Collaborated(
+        estimates, made.releases, told, made.notices, made.refusals, made.rejected, made.drifts
+    )

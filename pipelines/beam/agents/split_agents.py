@@ -19,8 +19,7 @@ from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.records import Ints
 from meanstream.pipelines.beam.agents.agents_coders import pack_for_coder
 from meanstream.pipelines.beam.agents.agents_elements import AgentSamples, ForgetAgent
-from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
-from meanstream.pipelines.beam.agents.ticks import tick_note, ticks_noted
+from meanstream.pipelines.beam.agents.agents_windows import AgentWindows, tick_note, ticks_noted
 from meanstream.pipelines.beam.element_types.beam_samples import RememberedWords
 from meanstream.pipelines.beam.element_types.packed import pack_narrow
 from meanstream.pipelines.beam.input.beam_intake import (
@@ -29,8 +28,7 @@ from meanstream.pipelines.beam.input.beam_intake import (
     intake_in_global_window,
     intake_rejected,
 )
-from meanstream.pipelines.beam.worker.beam_steps import Step
-from meanstream.pipelines.beam.worker.beam_windows import with_window_time
+from meanstream.pipelines.beam.worker.beam_steps import Step, with_window_time
 from meanstream.streaming.events.event_columns import SampleColumns, numbered_columns_together
 
 NOTES = "notes"
@@ -152,7 +150,7 @@ class AgentDirectory:
         self._shard = np.full(len(names), -1, np.int16)
 
     def of(self, names: list[str], agent: Ints) -> tuple[Ints, npt.NDArray[np.int16]]:
-        """Give the agents that occur, and the shard of everyone in the directory; -1 for who never occurred."""
+        """Give the agents that occur, and everyone's shard; -1 for agents that never occurred."""
         if names is not self._names or len(names) < len(self._shard):
             self._open(names)
         elif len(names) > len(self._shard):
@@ -187,7 +185,7 @@ def split_columns(
     directory: AgentDirectory,
     time: Timestamp,
 ) -> Iterator[Any]:
-    """Private: give samples to the shards of their agents, each as early as the earliest of them came.
+    """Private: give samples to the shards of their agents, at the time of the earliest of them.
 
     Columns are those of `AgentSamples`, apart from the agent; without a key where no sample has an
     id, without a person where persons are not distinguished.

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from apache_beam.utils.timestamp import Timestamp
@@ -32,10 +32,69 @@ from meanstream.pipelines.beam.agents.agents_elements import (
     without_agent,
 )
 from meanstream.pipelines.beam.agents.agents_windows import MILLI, AgentWindows
+from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
+from meanstream.pipelines.beam.keyed_state.keyed_steps import Cells, KeyedStep
 
-_TARGET = struct.Struct(
-    "<q?"
-)  # the window that the timer is set to, and whether a turn was put off to it
+_CODER = ForShardCoder()
+_TARGET = struct.Struct("<q?")
+"""The window that the timer is set to, and whether a turn was put off to it."""
+
+_Shard = TypeVar("_Shard")
+
+
+class ShardTurns(KeyedStep):
+    """A shard's elements wait for the end of their window, and then the shard has one turn.
+
+    Parameters
+    ----------
+    owner : StateOwner
+    windows : AgentWindows
+    """
+
+    VALUES: ClassVar[tuple[str, ...]] = ("target",)
+    BAGS: ClassVar[tuple[str, ...]] = ("waiting", "ticks")
+
+    def __init__(self, owner: StateOwner, windows: AgentWindows) -> None:
+        super().__init__(owner)
+        self._windows = windows
+
+    def setup(self) -> None:
+        """Begin without shards."""
+        super().setup()
+        self._known: dict[int, tuple[bytes, Any]] = {}
+
+    def take(self, element: ForShard, cells: Cells) -> None:
+        """Keep what came until its window has ended."""
+        if isinstance(element, Packed):
+            cells.waiting.add(element.encoded)
+        elif isinstance(element, Tick | Ticks):
+            self.turns(cells).keep(element)
+
+    def fire(self, cells: Cells) -> Iterator[Any] | None:
+        """Let all windows that have ended have one turn."""
+        due = self.turns(cells).take(cells.time)
+        return self.turn(due, cells) if due else None
+
+    def when(self, number: int) -> Timestamp:
+        """Give the time of a window's turn."""
+        raise NotImplementedError
+
+    def turn(self, due: list[Tick], cells: Cells) -> Iterator[Any]:
+        """Do what is due at the end of these windows, the last of which is the newest."""
+        raise NotImplementedError
+
+    def turns(self, cells: Cells) -> WaitingTurns:
+        """Give the ticks of a key."""
+        return WaitingTurns(cells.ticks, cells.target, cells.timer, self.when)
+
+    def _remembered(self, key: int, mark: bytes, make: Callable[[], _Shard]) -> _Shard:
+        """Give the shard as it was, if its state is still what it wrote; else make it."""
+        known = self._known.pop(key, None)  # until it is written again it is not to be found
+        if known is not None and known[0] == mark:
+            shard: _Shard = known[1]
+            return shard
+
+        return make()
 
 
 class WaitingTurns:
@@ -58,18 +117,16 @@ class WaitingTurns:
         ticks: Any,
         target: Any,
         timer: Any,
-        coder: ForShardCoder,
         when: Callable[[int], Timestamp],
     ) -> None:
         self._ticks = ticks
         self._target = target
         self._timer = timer
-        self._coder = coder
         self._when = when
 
     def keep(self, element: Tick | Ticks) -> None:
         """Wait for the end of a window, or of several."""
-        self._ticks.add(self._coder.encode(element))
+        self._ticks.add(_CODER.encode(element))
         first = (
             element.number
             if isinstance(element, Tick)
@@ -89,7 +146,7 @@ class WaitingTurns:
         known = self._target.read()
         put_off = bool(known) and _TARGET.unpack(known)[1]
         waiting = ticks_joined(
-            tick for one in map(self._coder.decode, self._ticks.read()) for tick in _each(one)
+            tick for one in map(_CODER.decode, self._ticks.read()) for tick in _each(one)
         )
         numbers = sorted(waiting)
         # Runners cut times to the millisecond.
@@ -107,7 +164,7 @@ class WaitingTurns:
 
         self._ticks.clear()
         for number in rest:
-            self._ticks.add(self._coder.encode(waiting[number]))
+            self._ticks.add(_CODER.encode(waiting[number]))
 
         if rest:
             self._set(max(rest) if overtakes() else min(rest), put_off=True)
@@ -190,11 +247,3 @@ def waiting_up_to(
         rest.append(part.take(~now))
 
     return taken, rest
-
-
-def keep_waiting(element: ForShard, waiting: Any, turns: WaitingTurns) -> None:
-    """Put what came where it waits."""
-    if isinstance(element, Packed):
-        waiting.add(element.encoded)
-    elif isinstance(element, Tick | Ticks):
-        turns.keep(element)

@@ -7,8 +7,8 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from meanstream.operators.validation import require
-from meanstream.pipelines.beam.element_types.files import file_in_bucket
-from meanstream.pipelines.beam.pubsub.pubsub_names import check_pubsub_name
+from meanstream.pipelines.beam.element_types.beam_source import file_in_bucket
+from meanstream.pipelines.beam.pubsub.pubsub_client import check_pubsub_name
 from meanstream.pipelines.options.base import OPTION_OF
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.validation import require
 from meanstream.pipelines.beam.beam_runners import (
     quiet_runner,
@@ -26,13 +27,21 @@ from meanstream.pipelines.beam.beam_runners import (
 from meanstream.pipelines.beam.commands.run_on_dataflow import DATAFLOW, submit_to_dataflow
 from meanstream.pipelines.beam.element_types.beam_source import SourceLocation
 from meanstream.pipelines.beam.worker.worker_secret import require_beam_secret_named
-from meanstream.pipelines.commands.run.checks import check_apart, check_store_path
+from meanstream.pipelines.commands.run.checks import (
+    check_agents,
+    check_apart,
+    check_rounds,
+    check_store_path,
+)
+from meanstream.pipelines.options.agents_options import PAIRWISE
 from meanstream.pipelines.options.base import OPTION_OF, option_environment, print_options_json
 from meanstream.pipelines.options.declaration import options_of_host
 from meanstream.pipelines.options.option_errors import Refusals, refusing_options
+from meanstream.pipelines.options.pairwise_options import pairwise_options
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
 
 if TYPE_CHECKING:
+    from meanstream.operators.agents.agents import AgentsSettings
     from meanstream.pipelines.options.agents_options import AgentsOptions
     from meanstream.pipelines.options.rounds_options import RoundsOptions
     from meanstream.streaming.sources.mapping import ColumnMapping
@@ -41,26 +50,12 @@ Places = Mapping[str, Path | str]
 """A file or a topic for each role."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
-    """What one of the two does in its own way.
-
-    Attributes
-    ----------
-    name : str
-        "agents" or "rounds".
-    settings : callable
-        From options: what is agreed on.
-    run : callable
-        `run(settings, source, places, **more)` runs the pipeline and gives its counters.
-    """
-
-    name: str
-    settings: Callable[[Any], Any]
-    run: Callable[..., dict[str, int]]
-
-
-def run_beam_command(command: Command, options: AgentsOptions | RoundsOptions, runner: str) -> None:
+def run_beam_command(
+    options: AgentsOptions | RoundsOptions,
+    runner: str,
+    check: Callable[[Any], Any],
+    run_file: Callable[..., dict[str, int]],
+) -> None:
     """Run it over a file, or ranges of a topic, on a runner of Beam, and say what was done."""
     if runner == DATAFLOW:
         submit_to_dataflow(options)
@@ -70,13 +65,13 @@ def run_beam_command(command: Command, options: AgentsOptions | RoundsOptions, r
     with refusing_options():
         arguments = runner_arguments(runner, options.runner_arg or [])
         sinks = _sink_locations(options.sinks)
-        settings = command.settings(options)
+        settings = check(options)
         secret = runner_secret_location(options.store, option_environment(options.secret_file))
         source = _source_location(options, options.column_mapping())
         more = options.engine_options()
 
     def run(places: Places) -> dict[str, int]:
-        return command.run(
+        return run_file(
             settings,
             source,
             places,
@@ -221,3 +216,70 @@ def _print_counters(
             ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counters.items())
             + "\n"
         )
+
+
+def run_agents_on_beam(options: AgentsOptions, runner: str) -> None:
+    """Run agents as a pipeline: see `run_beam_command`.
+
+    The same source, settings and secret give the same releases as the engine, and the same
+    estimates up to rounding. The store's file is not made: the ledger is the state of the pipeline.
+    What goes to a topic is there at least once, the same each time: see
+    `meanstream.pipelines.beam.kafka.write_kafka.WriteKafka`.
+    """
+    if options.schedule in PAIRWISE:
+        _run_pairs_on_beam(options, runner)
+        return
+
+    run_beam_command(options, runner, check_agents, _run_agents_file)
+
+
+def _run_agents_file(*given: Any, **more: Any) -> dict[str, int]:
+    from meanstream.pipelines.beam.agents.agents_from_files import run_agents_file
+
+    return run_agents_file(*given, **more)
+
+
+def _run_pairs_on_beam(options: AgentsOptions, runner: str) -> None:
+    """Run agents that query each other as a pipeline.
+
+    The same file, settings and secret give the engine's answers.
+    """
+    with refusing_options():
+        rule = f"be of another kind with {DATAFLOW}, which has no pairs"
+        require(runner != DATAFLOW, "schedule", rule, options.schedule)
+        require(not options.members, "members", "be left out with --runner", options.members)
+        pairs = pairwise_options(options)
+        most = pairs.settings.most_agents
+        given = options.max_agents
+
+        if most is not None:  # of 1 GiB; the state of a key is a quarter of that
+            rule = f"be at most {most // 2} with --runner, or come with --partners"
+            require(given <= most // 2 or given == MAX_AGENTS, "max_agents", rule, given)
+            given = min(given, most // 2)
+
+    chosen = replace(pairs.options, max_agents=given)
+
+    def run_file(_: AgentsSettings, *given: Any, **more: Any) -> dict[str, int]:
+        from meanstream.pipelines.beam.agents.pairwise_turns import run_pairs_file
+
+        return run_pairs_file(pairs.settings, *given, **more)
+
+    run_beam_command(chosen, runner, check_agents, run_file)
+
+
+def run_rounds_on_beam(options: RoundsOptions, runner: str) -> None:
+    """Run rounds as a pipeline: see `run_beam_command`.
+
+    The same source, settings and secret give the same bytes as the engine. Nothing is kept in the
+    store: the budget of a user is enforced over the windows of this source. What goes to a topic is
+    there at least once, the same each time: see
+    `meanstream.pipelines.beam.kafka.write_kafka.WriteKafka`.
+    """
+    run_beam_command(options, runner, check_rounds, _run_rounds_file)
+
+
+def _run_rounds_file(*given: Any, **more: Any) -> dict[str, int]:
+    from meanstream.pipelines.beam.rounds.rounds_from_files import run_rounds_file
+
+    settings, source, places = given
+    return run_rounds_file(settings, source, places["means"], **more)

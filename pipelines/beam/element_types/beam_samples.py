@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from apache_beam.coders import typecoders
 from pyarrow import compute as pc
 
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.records import AnyInts, Bools, Floats, Ints, Words
 from meanstream.operators.validation import require
+from meanstream.pipelines.beam.element_types.columns_coder import record_bytes, record_of_bytes
+from meanstream.pipelines.beam.element_types.events import OwnCoder
 from meanstream.streaming.events.base import MAX_NAME, NAME_PATTERN
 from meanstream.streaming.events.event_columns import SampleColumns
 from meanstream.streaming.sources.source_directory import names_in_one_spelling
@@ -188,3 +191,63 @@ class RememberedWords:
         self._words[self._many : many] = words
         self._place.update(zip(names, range(self._many, many), strict=True))
         self._many = many
+
+
+class AgentBatch(SampleColumns):
+    """Private: samples as a pipeline's element, with their ids.
+
+    Made by `agent_transforms.agent_batch`.
+    """
+
+    __slots__ = ()
+
+    def take(self, which: Ints | Bools | slice) -> AgentBatch:
+        """Select entries; the list of names stays."""
+        some = SampleColumns.take(self, which)
+        return AgentBatch(
+            some.names, some.agent, some.value, some.time, some.key, some.position, some.person
+        )
+
+
+class SampleColumnsCoder(OwnCoder):
+    """Private: samples as arrays, and of their directory the names that occur.
+
+    Columns that do not belong together come out as they went in: whoever reads the batch rejects
+    and counts it.
+    """
+
+    def __init__(self, kind: type[SampleColumns] = SampleColumns) -> None:
+        self._kind = kind
+
+    @classmethod
+    def from_type_hint(cls, typehint: Any, _registry: Any) -> SampleColumnsCoder:
+        """Give the coder of a type, as Beam asks for it."""
+        return cls(typehint)
+
+    def encode(self, value: SampleColumns) -> bytes:
+        """Write columns and names."""
+        used, agent = np.unique(value.agent, return_inverse=True)
+        if len(used) and not (used[0] >= 0 and used[-1] < len(value.names)):
+            used = np.arange(len(value.names))
+            agent = value.agent
+
+        names = pa.array([value.names[place] for place in used.tolist()], pa.large_string())
+        return record_bytes("batch", (names, agent, *_columns(value)))
+
+    def decode(self, encoded: bytes) -> SampleColumns:
+        """Read them."""
+        names, *columns = record_of_bytes("batch", encoded)
+        return self._kind(names.to_pylist(), *columns)
+
+    def estimate_size(self, value: SampleColumns) -> int:
+        """Runners ask often; names are not counted, as batches share them."""
+        columns = (value.agent, *_columns(value))
+        return sum(column.nbytes for column in columns if column is not None)
+
+
+def _columns(samples: SampleColumns) -> tuple[np.ndarray | None, ...]:
+    return samples.value, samples.time, samples.key, samples.position, samples.person
+
+
+typecoders.registry.register_coder(AgentBatch, SampleColumnsCoder)
+typecoders.registry.register_coder(SampleColumns, SampleColumnsCoder)

@@ -6,16 +6,16 @@ And plain data as bytes with a version, or bytes that do not read.
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
 
 from apache_beam import coders
 from apache_beam.coders import typecoders
 from pydantic import ValidationError
 
-from meanstream.pipelines.beam.element_types.line_text import LineText, text_of_lines
 from meanstream.streaming.events.base import Event
-from meanstream.streaming.events.encode import EventLines, encode_lines
-from meanstream.streaming.events.wire import EVENTS
+from meanstream.streaming.events.encode import EventLines, encode_lines, split_event_lines
+from meanstream.streaming.events.wire import EVENTS, Sample
 from meanstream.streaming.sinks.sink_protocol import Trust, check_sink_trust
 
 VERSION = 1
@@ -44,10 +44,76 @@ def beam_event_from_json(encoded: bytes) -> list[Any]:
     return values[1:]
 
 
-class EventCoder(coders.Coder):  # type: ignore[misc]
+class LineText(Sequence[bytes]):
+    r"""Lines in one piece, which is taken apart when one of them is requested, and not before.
+
+    Parameters
+    ----------
+    text : bytes
+        The lines, each with its end; JSON escapes line ends, so these are ours.
+
+    Examples
+    --------
+    >>> lines = LineText(b"{}\n[]\n")
+    >>> len(lines), list(lines), lines == [b"{}", b"[]"]
+    (2, [b'{}', b'[]'], True)
+    """
+
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+        self._count = text.count(b"\n")
+        self._apart: list[bytes] | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[bytes]: ...
+    def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
+        return self._lines()[index]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._lines())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._lines() == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _lines(self) -> list[bytes]:
+        if self._apart is None:
+            self._apart = split_event_lines(self.text)
+
+        return self._apart
+
+
+def text_of_lines(lines: EventLines) -> bytes:
+    """Give lines in one piece, each with its end."""
+    if isinstance(lines.lines, LineText):
+        return lines.lines.text
+    return b"".join(lines.blocks())
+
+
+class OwnCoder(coders.Coder):  # type: ignore[misc]
+    """Bytes of ours: the same for the same data, so that they may be keys."""
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+class EventCoder(OwnCoder):
     """An event, as in a file of events; it carries its own version."""
 
-    kind: type[Event]
+    def __init__(self, kind: type[Event]) -> None:
+        self._kind = kind
+
+    @classmethod
+    def from_type_hint(cls, typehint: Any, _registry: Any) -> EventCoder:
+        """Give the coder of a kind, as Beam asks for it."""
+        return cls(typehint)
 
     def encode(self, value: Event) -> bytes:
         """One JSON object."""
@@ -56,18 +122,14 @@ class EventCoder(coders.Coder):  # type: ignore[misc]
     def decode(self, encoded: bytes) -> Event:
         """Read and check it."""
         try:
-            return self.kind.model_validate_json(encoded)
+            return self._kind.model_validate_json(encoded)
         except ValidationError:  # which shows what it has found
             raise DamagedBytesError(
-                f"{self.kind.topic} must read as one of a known version, got others"
+                f"{self._kind.topic} must read as one of a known version, got others"
             ) from None
 
-    def is_deterministic(self) -> bool:
-        """Equal data, equal bytes."""
-        return True
 
-
-class EventLinesCoder(coders.Coder):  # type: ignore[misc]
+class EventLinesCoder(OwnCoder):
     """Events on their way to a sink, as trusted as they are.
 
     What they are, then their lines as they stand.
@@ -86,12 +148,11 @@ class EventLinesCoder(coders.Coder):  # type: ignore[misc]
 
         return EventLines(EVENTS[topic], LineText(lines))
 
-    def is_deterministic(self) -> bool:
-        """Equal data, equal bytes."""
-        return True
-
 
 typecoders.registry.register_coder(EventLines, EventLinesCoder)
+for _kind in EVENTS.values():
+    if _kind is not Sample:  # whose element may be none, and becomes a dead letter then
+        typecoders.registry.register_coder(_kind, EventCoder)
 
 
 def check_beam_events(kind: Any, trust: Trust) -> None:

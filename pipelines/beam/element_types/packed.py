@@ -6,7 +6,6 @@ A version, plain values, arrays, names; what is kept as state has a checksum.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
@@ -34,9 +33,7 @@ VIEWED = frozenset({"samples"})
 NARROW = ((2**8, np.uint8), (2**16, np.uint16), (2**32, np.uint32))
 
 
-def packed(
-    kind: str, head: dict[str, Any], columns: Columns, names: pa.Array | None = None
-) -> bytes:
+def packed(kind: str, head: Any, columns: Columns, names: pa.Array | None = None) -> bytes:
     """Write plain values, arrays and names; what is kept as state with a checksum.
 
     Tables are cut after the last column that is not zero: of most agents little has happened.
@@ -52,11 +49,11 @@ def packed(
     write = encode_snapshot_columns if kind in KEPT else write_snapshot_columns
 
     return write(
-        {"": _bytes(text), **columns, **cut, **({} if names is None else _name_columns(names))}
+        {"": _bytes(text), **columns, **cut, **({} if names is None else name_columns(names))}
     )
 
 
-def unpacked(encoded: bytes, kind: str) -> tuple[dict[str, Any], Columns]:
+def unpacked(encoded: bytes, kind: str) -> tuple[Any, Columns]:
     """Read what `packed` wrote."""
     # State is verified by a checksum; what workers hand on is not.
     if kind in KEPT:
@@ -75,12 +72,12 @@ def unpacked(encoded: bytes, kind: str) -> tuple[dict[str, Any], Columns]:
     return head, columns
 
 
-def packed_head(encoded: bytes, kind: str) -> dict[str, Any]:
+def packed_head(encoded: bytes, kind: str) -> Any:
     """Read the plain values alone; no checksum is looked at."""
     return _head(view_snapshot_columns(encoded), kind)[0]
 
 
-def _head(columns: Columns, kind: str) -> tuple[dict[str, Any], dict[str, int]]:
+def _head(columns: Columns, kind: str) -> tuple[Any, dict[str, int]]:
     """Take the plain values out, and the widths of tables that were cut."""
     # Bytes of another version or kind are refused.
     version, found, *rest = json.loads(columns.pop("").tobytes())
@@ -99,16 +96,6 @@ def _cut(table: np.ndarray) -> np.ndarray:
     return table[
         :, : int(np.max(np.flatnonzero(np.bitwise_or.reduce(bits, axis=0)), initial=-1)) + 1
     ]
-
-
-def estimated_bytes(columns: Iterable[np.ndarray | None], names: pa.Array | None = None) -> int:
-    """Estimate what columns take as bytes.
-
-    Runners ask often, and would write all of them to learn it.
-    """
-    return sum(column.nbytes for column in columns if column is not None) + (
-        0 if names is None else names.nbytes
-    )
 
 
 def packed_columns_of(releases: ReleaseColumns) -> Columns:
@@ -145,15 +132,7 @@ def packed_narrow(columns: Columns) -> Columns:
     The rest as it is.
     """
     return {
-        name: _signed(column) if column.dtype == np.int64 else column
-        for name, column in columns.items()
-    }
-
-
-def packed_wide(columns: Columns) -> Columns:
-    """Read what `packed_narrow` wrote: whole numbers of 64 bits."""
-    return {
-        name: column.astype(np.int64) if column.dtype.kind in "iu" else column
+        name: pack_signed(column) if column.dtype == np.int64 else column
         for name, column in columns.items()
     }
 
@@ -214,7 +193,7 @@ def numbers_of_packed(name: str, columns: Columns, first: int) -> Ints:
 
 def _greatest(column: AnyInts) -> int:
     """Give the greatest number; a negative one is huge."""
-    if not len(column):
+    if not column.size:
         return 0
 
     if column.dtype.kind == "u" or column.min() >= 0:
@@ -222,12 +201,16 @@ def _greatest(column: AnyInts) -> int:
     return 2**64 - 1
 
 
-def _signed(column: Ints) -> AnyInts:
+def pack_signed(column: Ints) -> AnyInts:
+    """Take the least type that holds all of a column, one with a sign where a number is negative."""
     least = int(column.min(initial=0))
+    greatest = int(column.max(initial=0))
 
-    if -(2**31) <= least < 0 and column.max() < 2**31:
+    if least >= 0:
+        return _in_least(column, greatest)
+    if least >= -(2**31) and greatest < 2**31:
         return column.astype(np.int32)
-    return pack_narrow(column)
+    return column
 
 
 def _in_least(column: AnyInts, greatest: int) -> AnyInts:
@@ -249,7 +232,8 @@ def names_of_packed(columns: Columns) -> pa.Array:
     return pa.Array.from_buffers(pa.large_string(), len(lengths), buffers)
 
 
-def _name_columns(names: pa.Array) -> Columns:
+def name_columns(names: pa.Array) -> Columns:
+    """Write names as their lengths and their text."""
     names = pa.concat_arrays([names.cast(pa.large_binary())])  # without an offset
     offsets = np.frombuffer(names.buffers()[1], np.int64)[
         names.offset : names.offset + len(names) + 1

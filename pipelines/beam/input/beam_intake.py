@@ -25,7 +25,6 @@ from apache_beam.transforms.window import GlobalWindow, GlobalWindows, Timestamp
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-import meanstream.pipelines.beam.element_types.sample_columns_coder as _coder  # noqa: F401 - it registers itself
 from meanstream.operators.limits import MAX_FUTURE
 from meanstream.operators.records import Bools
 from meanstream.operators.validation import require

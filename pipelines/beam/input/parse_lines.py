@@ -11,12 +11,10 @@ from functools import partial
 from typing import Literal, get_args
 
 import numpy as np
-from apache_beam.coders import typecoders
 from apache_beam.utils.timestamp import Timestamp
 
 from meanstream.operators.records import Floats, Ints
-from meanstream.pipelines.beam.element_types.agent_batch import AgentBatch
-from meanstream.pipelines.beam.element_types.events import EventCoder
+from meanstream.pipelines.beam.element_types.beam_samples import AgentBatch
 from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.events.event_columns import (
@@ -44,22 +42,6 @@ PrivacyUnit = Literal["sample", "user"]
 number and times."""
 
 UNITS = get_args(PrivacyUnit)
-
-
-class DeadLetterCoder(EventCoder):
-    """Public: a record that was not used."""
-
-    kind = DeadLetter
-
-
-class PrivateDeadLetterCoder(EventCoder):
-    """Private, for the operator: a record of rounds that was not used."""
-
-    kind = PrivateDeadLetter
-
-
-typecoders.registry.register_coder(DeadLetter, DeadLetterCoder)
-typecoders.registry.register_coder(PrivateDeadLetter, PrivateDeadLetterCoder)
 
 
 class MessageParser:

@@ -13,7 +13,7 @@ import apache_beam as beam
 
 from meanstream.operators.limits import MAX_FUTURE
 from meanstream.operators.validation import require
-from meanstream.pipelines.beam.element_types.agent_batch import AgentBatch
+from meanstream.pipelines.beam.element_types.beam_samples import AgentBatch
 from meanstream.pipelines.beam.input.parse_lines import (
     DEAD_LETTERS,
     UNITS,

@@ -9,10 +9,11 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from apache_beam import coders
 from apache_beam.io.iobase import RestrictionProgress, RestrictionTracker
 from apache_beam.io.restriction_trackers import OffsetRange
 from apache_beam.transforms.core import RestrictionProvider
+
+from meanstream.pipelines.beam.element_types.events import OwnCoder
 
 UNBOUNDED = (1 << 62) - 1
 """Stop of a range that has no end."""
@@ -105,7 +106,7 @@ class OffsetsTracker(RestrictionTracker):  # type: ignore[misc]
         return bool(self._range.stop < UNBOUNDED)
 
 
-class OffsetRangeCoder(coders.Coder):  # type: ignore[misc]
+class OffsetRangeCoder(OwnCoder):
     """Two numbers and a version."""
 
     def encode(self, value: OffsetRange) -> bytes:
@@ -121,10 +122,6 @@ class OffsetRangeCoder(coders.Coder):  # type: ignore[misc]
             )
 
         return OffsetRange(start, stop)
-
-    def is_deterministic(self) -> bool:
-        """Equal ranges, equal bytes."""
-        return True
 
 
 class OffsetsProvider(RestrictionProvider):  # type: ignore[misc]

@@ -12,9 +12,11 @@ partition is read: the time that computing takes decides, as between two batches
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -26,6 +28,7 @@ from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.core import WatermarkEstimatorProvider
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 
+from meanstream.operators.records import Ints, Words
 from meanstream.operators.validation import require
 from meanstream.pipelines.beam.element_types.partition import PartitionReader, Taken
 from meanstream.pipelines.beam.input.parse_lines import (
@@ -42,13 +45,37 @@ from meanstream.pipelines.beam.kafka.offsets import (
     OffsetsProvider,
     PartitionRange,
 )
-from meanstream.pipelines.beam.kafka.record_keys import with_record_keys
 from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
-from meanstream.pipelines.beam.worker.beam_steps import Step
-from meanstream.pipelines.beam.worker.beam_windows import with_window_time
+from meanstream.pipelines.beam.worker.beam_steps import Step, with_window_time
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
+from meanstream.streaming.events.event_columns import SampleColumns
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.sources.mapping import ColumnMapping
+
+
+def record_keys(log: str, position: Ints) -> Words:
+    """Give the key of each record of a topic: a number of the topic, plus the record's place in it.
+
+    Keys stand in the order of places, so that samples of one time keep the order that they have
+    without keys. Two topics share a key only where two numbers of 63 bits, which are hashes, lie as
+    close as places do.
+
+    Examples
+    --------
+    >>> keys = record_keys("7EXhRbMqQ2y0", np.array([0, 1, 5]))
+    >>> np.diff(keys).tolist(), bool((keys > 0).all())
+    ([1, 4], True)
+    """
+    number = int.from_bytes(hashlib.blake2b(log.encode(), digest_size=8).digest()) >> 1 | 1
+    return np.asarray(position.astype(np.uint64) + np.uint64(number))
+
+
+def with_record_keys(log: str, samples: SampleColumns) -> SampleColumns:
+    """Give samples without ids keys by their places."""
+    if samples.key is not None:
+        return samples
+    return replace(samples, key=record_keys(log, samples.position))
+
 
 WAIT_SECONDS = 0.5
 """So long is waited for records, where there are none."""

@@ -9,17 +9,16 @@ import struct
 from typing import Any, NamedTuple
 
 import apache_beam as beam
-from apache_beam import coders
 from apache_beam.coders import typecoders
 from apache_beam.io.gcp.pubsub import PubsubMessage
 from apache_beam.options.pipeline_options import StandardOptions
 
 from meanstream.operators.limits import MAX_FUTURE
 from meanstream.operators.validation import require
-from meanstream.pipelines.beam.element_types.events import VERSION, DamagedBytesError
+from meanstream.pipelines.beam.element_types.events import VERSION, DamagedBytesError, OwnCoder
 from meanstream.pipelines.beam.input.parse_lines import PrivacyUnit, value_parser
 from meanstream.pipelines.beam.input.parse_messages import BATCH, ParseMessages
-from meanstream.pipelines.beam.pubsub.pubsub_names import check_pubsub_name
+from meanstream.pipelines.beam.pubsub.pubsub_client import check_pubsub_name
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.sources.mapping import ColumnMapping
 
@@ -53,10 +52,11 @@ class ReadPubSub(beam.PTransform):  # type: ignore[misc]
     `CollaborateAgents` and `RunRounds` take each sample once in its window, however far apart its
     messages come.
 
-    **Where it runs.** The runner reads the subscription, takes care of acknowledgement, and tells event time: from
-    `timestamp_attribute`, or else from when messages were published. On Dataflow; and on `BundleBasedDirectRunner`,
-    which is for trials: it acknowledges at once, and takes the clock for event time. Others are refused: the Python
-    SDK has no reader of Pub/Sub for FnApiRunner, Prism and Flink. There, have a Kafka topic.
+    **Where it runs.** The runner reads the subscription, takes care of acknowledgement, and tells
+    event time: from `timestamp_attribute`, or else from when messages were published. On Dataflow;
+    and on `BundleBasedDirectRunner`, which is for trials: it acknowledges at once, and takes the
+    clock for event time. Others are refused: the Python SDK has no reader of Pub/Sub for
+    FnApiRunner, Prism and Flink. There, have a Kafka topic.
 
     **Privacy.** Dead letters carry no part of a message.
 
@@ -166,7 +166,7 @@ class Message(PubsubMessage):  # type: ignore[misc]
     """
 
 
-class MessageCoder(coders.Coder):  # type: ignore[misc]
+class MessageCoder(OwnCoder):
     """Private: a message's data and id.
 
     Attributes, times and the ordering key stay behind: no one reads them.
@@ -183,10 +183,6 @@ class MessageCoder(coders.Coder):  # type: ignore[misc]
             raise DamagedBytesError(f"message must be of version {VERSION}, got others")
         end = _HEAD.size + _HEAD.unpack_from(encoded)[1]
         return PubsubMessage(encoded[end:], {}, message_id=encoded[_HEAD.size : end].decode())
-
-    def is_deterministic(self) -> bool:
-        """Equal data, equal bytes."""
-        return True
 
 
 typecoders.registry.register_coder(Message, MessageCoder)

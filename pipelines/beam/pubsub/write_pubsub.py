@@ -7,7 +7,7 @@ from typing import Any
 import apache_beam as beam
 
 from meanstream.pipelines.beam.element_types.events import beam_events_as_lines, check_beam_events
-from meanstream.pipelines.beam.pubsub.pubsub_names import check_pubsub_name
+from meanstream.pipelines.beam.pubsub.pubsub_client import check_pubsub_name, make_pubsub_publisher
 from meanstream.pipelines.beam.worker.beam_metrics import count_sent_metrics
 from meanstream.pipelines.beam.worker.beam_steps import Step
 from meanstream.streaming.kafka.writing.kafka_sink import sink_records
@@ -28,11 +28,13 @@ class WritePubSub(beam.PTransform):  # type: ignore[misc]
     the agent or, of a window estimate, the round: subscribers with message ordering get an agent's
     releases in order. Beam's own sink is not used: on Dataflow it drops the key.
 
-    **What is guaranteed.** A bundle is done when the service has taken its messages. A bundle that the runner executes
-    again is written again: at least once. What is written again is the same, because noise is keyed by what it is for:
-    anyone who drops a `release_id` that it has seen has each release exactly once.
+    **What is guaranteed.** A bundle is done when the service has taken its messages. A bundle that
+    the runner executes again is written again: at least once. What is written again is the same,
+    because noise is keyed by what it is for: anyone who drops a `release_id` that it has seen has
+    each release exactly once.
 
-    **Privacy.** A repeated message tells nothing new. Private events are refused unless the topic is declared private.
+    **Privacy.** A repeated message tells nothing new. Private events are refused unless the topic
+    is declared private.
 
     Parameters
     ----------
@@ -70,8 +72,6 @@ class SendMessages(Step):
 
     def setup(self) -> None:
         """Connect."""
-        from meanstream.pipelines.beam.pubsub.pubsub_client import make_pubsub_publisher
-
         self._publisher = make_pubsub_publisher()
 
     def start_bundle(self) -> None:

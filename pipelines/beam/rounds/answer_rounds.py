@@ -10,18 +10,19 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.coders import BytesCoder
-from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
 from meanstream.operators.rounds.round_records import Estimate, Public
-from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
-from meanstream.pipelines.beam.rounds.rounds_coders import UserBatchCoder
+from meanstream.pipelines.beam.element_types.columns_coder import ColumnsCoder
+from meanstream.pipelines.beam.element_types.events import beam_event_from_json, beam_event_to_json
+from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
+from meanstream.pipelines.beam.keyed_state.keyed_steps import Cells, KeyedStep
+from meanstream.pipelines.beam.rounds.round_queue import RoundTurns
 from meanstream.pipelines.beam.rounds.rounds_elements import (
     ReportBatch,
     UserBatch,
     join_user_records,
 )
-from meanstream.pipelines.beam.rounds.rounds_windows import MILLI
+from meanstream.pipelines.beam.rounds.rounds_windows import MILLI, carried_in_window
 from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric_counter
 from meanstream.pipelines.beam.worker.beam_steps import Step
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
@@ -104,7 +105,7 @@ def stage_reports(
     )
 
 
-class StagesOfRound(Step):
+class StagesOfRound:
     """Private to public: the users' sums of a round to its estimate, stage after stage.
 
     **Privacy.** Reports, and a curator's noise, are a function of the secret, the round and the
@@ -114,9 +115,6 @@ class StagesOfRound(Step):
     def __init__(self, settings: RoundsSettings, secret: SecretLocation) -> None:
         self._settings = settings
         self._secret = secret
-
-    def setup(self) -> None:
-        """Begin to count."""
         self._rounds = metric_counter("rounds")
         self._users = DistributionOf("rounds_window_users")
 
@@ -148,52 +146,8 @@ class StagesOfRound(Step):
         return this.decode(stage, public, tally)
 
 
-class AnswerRound(StagesOfRound):
-    """Private to public: an estimate from the reports of all users of a round."""
-
-    def process(self, element: tuple[int, UserBatch]) -> Iterator[WindowEstimate]:
-        """Answer."""
-        yield self.answered(element[1])[0]
-
-
-class AnswerOnce(StagesOfRound):
-    """Private to public: a curator adds everyone's samples up, and noises each sum once.
-
-    **Privacy.** The state, per round, holds a keyed digest of the sums that were released: the same
-    sums are not released twice, and others of the same round not at all (counted as `refusals`).
-    """
-
-    MADE = MADE
-    RELEASED = ReadModifyWriteStateSpec("released", BytesCoder())
-
-    def __init__(self, settings: RoundsSettings, secret: SecretLocation) -> None:
-        super().__init__(settings, secret)
-        self._owner = StateOwner(settings=rounds_deployment_identity(settings), secret=secret)
-
-    def setup(self) -> None:
-        """Begin to count."""
-        super().setup()
-        self._mark = self._owner.mark()
-        self._refused = metric_counter("refusals")
-
-    def process(
-        self,
-        element: tuple[int, UserBatch],
-        released: Any = beam.DoFn.StateParam(RELEASED),  # noqa: B008 - Beam's way
-        made: Any = beam.DoFn.StateParam(MADE),  # noqa: B008
-    ) -> Iterator[WindowEstimate]:
-        """Answer, unless this was answered before."""
-        self._mark.claim(made, released)
-        users = element[1]
-        key = hashlib.sha256(self._secret.load()).digest()
-        digest = hashlib.blake2b(UserBatchCoder().encode(users), key=key).digest()
-        digest_released = released.read()
-
-        if digest_released is None:
-            released.write(digest)
-            yield self.answered(users)[0]
-        elif digest_released != digest:
-            self._refused.inc()
+class CuratedStages(StagesOfRound):
+    """Private to public: the same, of everyone's samples, with one noise for each sum."""
 
     def _result(
         self, this: WindowRound, stage: int, public: Public, users: UserBatch
@@ -206,3 +160,73 @@ class AnswerOnce(StagesOfRound):
         summaries = users.sums.summaries(users.words, this.settings.grid)
         tally = curator_sum(this, stage, public, summaries)
         return curator_noise_once(this, self._secret.load(), stage, public, tally)
+
+
+class AnswerRound(Step):
+    """Private to public: an estimate from the reports of all users of a round."""
+
+    def __init__(self, settings: RoundsSettings, secret: SecretLocation) -> None:
+        self._stages = StagesOfRound(settings, secret)
+
+    def process(self, element: tuple[int, UserBatch]) -> Iterator[WindowEstimate]:
+        """Answer."""
+        yield self._stages.answered(element[1])[0]
+
+
+class AnswerOnce(KeyedStep):
+    """Private to public: a curator adds everyone's samples up, and noises each sum once.
+
+    **Privacy.** The state, per round, holds a keyed digest of the sums that were released: the same
+    sums are not released twice, and others of the same round not at all (counted as `refusals`).
+    """
+
+    VALUES = ("released",)
+
+    def __init__(self, settings: RoundsSettings, secret: SecretLocation) -> None:
+        super().__init__(_owner(settings, secret))
+        self._stages = CuratedStages(settings, secret)
+        self._refused = metric_counter("refusals")
+
+    def take(self, element: UserBatch, cells: Cells) -> Iterator[WindowEstimate]:
+        """Answer, unless this was answered before."""
+        secret = hashlib.sha256(self.owner.load()).digest()
+        digest = hashlib.blake2b(ColumnsCoder(UserBatch).encode(element), key=secret).digest()
+        digest_released = cells.released.read()
+
+        if digest_released is None:
+            cells.released.write(digest)
+            yield self._stages.answered(element)[0]
+        elif digest_released != digest:
+            self._refused.inc()
+
+
+class AnswerCarried(RoundTurns):
+    """Windows in the order of time, all stages of each, and what it hands on.
+
+    A stage of a window depends on the answer of the window before it, so no two windows run at
+    once. A million users' reports take a few seconds.
+
+    **Privacy.** Until a window is released its users' sums wait here, private; what is carried is a
+    function of public results. A bundle that is executed again begins from the same state and makes
+    the same reports.
+    """
+
+    VALUES = ("carried",)
+
+    def __init__(self, settings: RoundsSettings, secret: SecretLocation) -> None:
+        super().__init__(settings, _owner(settings, secret))
+        self._stages = StagesOfRound(settings, secret)
+
+    def turn(self, due: list[UserBatch], cells: Cells) -> Iterator[Any]:
+        """Answer all windows that are due, the earliest first."""
+        kept = cells.carried.read()
+        state: Public | None = beam_event_from_json(kept)[0] if kept else None
+        for users in due:
+            event, state = self._stages.answered(users, state)
+            yield carried_in_window(self._settings, event, users.window)
+
+        cells.carried.write(beam_event_to_json([state]))
+
+
+def _owner(settings: RoundsSettings, secret: SecretLocation) -> StateOwner:
+    return StateOwner(settings=rounds_deployment_identity(settings), secret=secret)

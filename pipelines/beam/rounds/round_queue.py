@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
-from apache_beam.coders import BytesCoder
-from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec
 from apache_beam.utils.timestamp import Timestamp
 
-from meanstream.pipelines.beam.rounds.rounds_coders import UserBatchCoder, encoded_window
-from meanstream.pipelines.beam.rounds.rounds_elements import UserBatch
+from meanstream.pipelines.beam.element_types.columns_coder import ColumnsCoder
+from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
+from meanstream.pipelines.beam.keyed_state.keyed_steps import Cells, KeyedStep
+from meanstream.pipelines.beam.rounds.rounds_elements import UserBatch, encoded_window
 from meanstream.pipelines.beam.rounds.rounds_windows import (
     MILLI,
     window_release_time,
@@ -23,15 +23,39 @@ from meanstream.pipelines.beam.rounds.rounds_windows import (
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.window_widths import Window
 
-ARRIVED = BagStateSpec("waiting", BytesCoder())
-NEAR = ReadModifyWriteStateSpec("near", BytesCoder())
-FAR = ReadModifyWriteStateSpec("far", BytesCoder())
-
 MOST_NEAR = 32
 NEAR_BYTES = 1 << 18
 """Batches and bytes that are read at every release; of large batches it is the next one."""
 
 _LENGTH = struct.Struct("<I")
+
+
+class RoundTurns(KeyedStep):
+    """Users of a key wait for the release of their rounds; those that are due have one turn."""
+
+    VALUES: ClassVar[tuple[str, ...]] = ("near", "far")
+    BAGS: ClassVar[tuple[str, ...]] = ("waiting",)
+    TIMER = "release"
+
+    def __init__(self, settings: RoundsSettings, owner: StateOwner) -> None:
+        super().__init__(owner)
+        self._settings = settings
+
+    def take(self, element: UserBatch, cells: Cells) -> None:
+        """Keep users until the release of their round."""
+        self._queue(cells).wait(element, cells.timer)
+
+    def fire(self, cells: Cells) -> Iterator[Any] | None:
+        """Let all rounds that are due have one turn."""
+        due = self._queue(cells).due(cells.time)
+        return self.turn(due, cells) if due else None
+
+    def turn(self, due: list[UserBatch], cells: Cells) -> Iterator[Any]:
+        """Let these rounds go, the earliest first."""
+        raise NotImplementedError
+
+    def _queue(self, cells: Cells) -> RoundQueue:
+        return RoundQueue(self._settings, cells.waiting, cells.near, cells.far)
 
 
 class RoundQueue:
@@ -48,7 +72,7 @@ class RoundQueue:
     settings : RoundsSettings
         When rounds are released.
     arrived, near, far : state
-        The cells of `ARRIVED`, `NEAR` and `FAR`.
+        The cells of `RoundTurns`.
     """
 
     def __init__(self, settings: RoundsSettings, arrived: Any, near: Any, far: Any) -> None:
@@ -59,7 +83,7 @@ class RoundQueue:
 
     def wait(self, batch: UserBatch, timer: Any) -> None:
         """Keep a batch until the release of its round, at which a timer of that round fires."""
-        self._arrived.add(UserBatchCoder().encode(batch))
+        self._arrived.add(ColumnsCoder(UserBatch).encode(batch))
         timer.set(
             window_timestamp(self._settings, batch.window), dynamic_timer_tag=str(batch.window.end)
         )
@@ -116,7 +140,7 @@ def _time_order(encoded: bytes) -> Window:
 
 
 def _decoded(waiting: Iterable[bytes]) -> list[UserBatch]:
-    coder = UserBatchCoder()
+    coder = ColumnsCoder(UserBatch)
     return [coder.decode(one) for one in waiting]
 
 

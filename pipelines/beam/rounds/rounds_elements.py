@@ -15,6 +15,11 @@ import pyarrow as pa
 
 from meanstream.operators.records import Bools, Floats, Ints, Words
 from meanstream.operators.rounds.round_records import Reports
+from meanstream.pipelines.beam.element_types.columns_coder import (
+    register_elements,
+    register_records,
+)
+from meanstream.pipelines.beam.element_types.packed import packed_head
 from meanstream.streaming.rounds.summarize_users import UserSums, join_summaries
 from meanstream.streaming.rounds.window_widths import Window
 
@@ -211,3 +216,12 @@ def record_user_words(words: Words) -> tuple[Ints, Ints]:
     code = np.empty(len(order), np.int64)
     code[order] = np.cumsum(begins) - 1
     return order[begins], code
+
+
+register_records(window=Window, sums=UserSums)
+register_elements(users=UserBatch, samples=UserSamples, reports=ReportBatch, round=ForRound)
+
+
+def encoded_window(encoded: bytes) -> Window:
+    """Read the window of a batch of users, and nothing else of it."""
+    return Window(**packed_head(encoded, "users")["users"]["window"]["window"])

@@ -14,9 +14,9 @@ from meanstream.pipelines.beam.beam_runners import run_on_runner
 from meanstream.pipelines.beam.beam_sinks import WriteEvents
 from meanstream.pipelines.beam.element_types.beam_samples import SHARDS, RememberedWords
 from meanstream.pipelines.beam.element_types.beam_source import SourceLocation
-from meanstream.pipelines.beam.rounds.join_results import JoinUsers
+from meanstream.pipelines.beam.rounds.budget_of_users import JoinUsers
+from meanstream.pipelines.beam.rounds.round_transforms import RunStages
 from meanstream.pipelines.beam.rounds.rounds_elements import UserBatch
-from meanstream.pipelines.beam.rounds.rounds_parts import RunStages
 from meanstream.pipelines.beam.rounds.summaries_on_beam import summarize_by_shard
 from meanstream.pipelines.beam.worker.beam_metrics import count_intake_metrics
 from meanstream.pipelines.beam.worker.beam_steps import Step

@@ -26,7 +26,7 @@ from apache_beam.transforms.window import (
 from apache_beam.utils.timestamp import Duration, Timestamp
 
 from meanstream.pipelines.beam.rounds.rounds_elements import ForRound
-from meanstream.pipelines.beam.worker.beam_windows import with_window_time
+from meanstream.pipelines.beam.worker.beam_steps import with_window_time
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.window_widths import Window
 

@@ -5,17 +5,22 @@ Users report, and a statistician sees reports alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import TimestampedValue
+from pydantic import ValidationError
 
 from meanstream.operators.rounds.round_records import Estimate, Public, Tally
 from meanstream.operators.validation import require
+from meanstream.pipelines.beam.element_types.columns_coder import ColumnsCoder
+from meanstream.pipelines.beam.element_types.events import EventCoder
 from meanstream.pipelines.beam.rounds.answer_rounds import round_key, stage_reports
-from meanstream.pipelines.beam.rounds.pinned_settings import PinnedResults
-from meanstream.pipelines.beam.rounds.rounds_coders import StageResultCoder, UserBatchCoder
 from meanstream.pipelines.beam.rounds.rounds_elements import ReportBatch, UserBatch
 from meanstream.pipelines.beam.rounds.rounds_windows import carried_in_window
 from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric_counter
@@ -23,7 +28,11 @@ from meanstream.pipelines.beam.worker.beam_steps import Step
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.events.round_events import StageResult, WindowEstimate
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
-from meanstream.streaming.rounds.stage_results import results_by_stage, shape_of_result
+from meanstream.streaming.rounds.stage_results import (
+    first_accepted_result,
+    results_by_stage,
+    shape_of_result,
+)
 from meanstream.streaming.rounds.window_round import (
     WindowRound,
     estimate_event_line,
@@ -31,6 +40,90 @@ from meanstream.streaming.rounds.window_round import (
     stage_event_line,
 )
 from meanstream.streaming.rounds.window_widths import Window
+
+
+class PinnedResults:
+    """Results of stages in a folder of the users' side, one small file each.
+
+    A file is made once and never replaced.
+
+    Parameters
+    ----------
+    folder : str
+        It is there, on a file system that all workers share (hard links must work); kept as long as
+        users may be asked.
+
+    Notes
+    -----
+    **Privacy.** A user who answered a stage upon one result and then upon another would have
+    reported twice. A pipeline that begins again has no state, so what was accepted stands outside
+    of it, as it does in the engine's store. Anyone who loses the folder must not run rounds again
+    that were queried before.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+
+    def accepted(
+        self,
+        this: WindowRound,
+        stage: int,
+        public: Public,
+        came: Sequence[StageResult],
+        *,
+        shape: tuple[int, ...] = (),
+    ) -> tuple[Public | None, int]:
+        """Public: what users are queried upon after a stage, and how many of these results are others."""
+        pinned = self._read(self._path_of(this.id, stage))
+        if pinned is None:
+            found, refused = first_accepted_result(this, public, came, shape=shape)
+            if found is None:
+                return None, len(came)
+            pinned = self._keep(self._path_of(this.id, stage), came[len(refused)])
+
+        others = sum(one.public != pinned.public for one in came)
+        return first_accepted_result(this, public, [pinned], shape=shape)[0], others
+
+    def _path_of(self, round_id: str, stage: int) -> Path:
+        name = hashlib.blake2b(round_id.encode(), digest_size=16).hexdigest()
+        return self._folder / f"{name}-{stage}.json"
+
+    def _keep(self, place: Path, result: StageResult) -> StageResult:
+        """Make the file, whole or not at all.
+
+        If another worker was first, its result is the one that counts.
+        """
+        with tempfile.NamedTemporaryFile(dir=self._folder, prefix=".pin-") as file:
+            file.write(result.model_dump_json().encode())
+            file.flush()
+            os.fsync(file.fileno())
+
+            try:
+                os.link(file.name, place)
+            except FileExistsError:
+                kept = self._read(place)
+                assert kept is not None  # noqa: S101 - files are never removed
+                return kept
+
+        folder = os.open(self._folder, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # before anyone is queried
+        finally:
+            os.close(folder)
+
+        return result
+
+    @staticmethod
+    def _read(place: Path) -> StageResult | None:
+        try:
+            return StageResult.model_validate_json(place.read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValidationError:
+            raise ValueError(
+                f"pins must hold results of stages, got another file: {place.name}"
+            ) from None
+
 
 RESULTS = "results"
 ESTIMATES = "estimates"
@@ -47,7 +140,7 @@ class UsersAsBytes(Step):
 
     def process(self, element: tuple[int, UserBatch]) -> Iterator[tuple[int, bytes]]:
         """Write them."""
-        yield element[0], _USERS + UserBatchCoder().encode(element[1])
+        yield element[0], _USERS + ColumnsCoder(UserBatch).encode(element[1])
 
 
 class ResultsAsBytes(Step):
@@ -61,7 +154,7 @@ class ResultsAsBytes(Step):
         window = Window.between(element.start, element.end)
         yield carried_in_window(
             self._settings,
-            (round_key(window), _RESULT + StageResultCoder().encode(element)),
+            (round_key(window), _RESULT + EventCoder(StageResult).encode(element)),
             window,
         )
 
@@ -89,9 +182,9 @@ class ReportNextStage(Step):
         """Make them; results are read in one order, whatever order they come in."""
         parts = sorted(element[1])
         results: list[Any] = [
-            StageResultCoder().decode(part[1:]) for part in parts if part[:1] == _RESULT
+            EventCoder(StageResult).decode(part[1:]) for part in parts if part[:1] == _RESULT
         ]
-        batches = [UserBatchCoder().decode(part[1:]) for part in parts if part[:1] == _USERS]
+        batches = [ColumnsCoder(UserBatch).decode(part[1:]) for part in parts if part[:1] == _USERS]
 
         for batch in batches:
             yield from self._reported(batch, results)

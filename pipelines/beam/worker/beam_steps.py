@@ -10,12 +10,18 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import apache_beam as beam
+from apache_beam.options.pipeline_options import TypeOptions
+from apache_beam.pvalue import DoOutputsTuple
 from apache_beam.transforms.core import get_function_args_defaults
+from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeatedly
+from apache_beam.transforms.window import GlobalWindows, TimestampedValue
+from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
+from apache_beam.utils.timestamp import Timestamp
 
 from meanstream.pipelines.own_errors import describe_own_error, is_own_error, is_own_error_raised
 
@@ -148,3 +154,51 @@ def _raise_readable(error: Exception) -> NoReturn:
         else " (its text is not shown: it may hold a value)"
     )
     raise StepError(f"{said['error']} at {said['at']}{shown}") from None
+
+
+# Where it does not say what it holds, Beam's check of types at run time takes it for the element
+# itself.
+_Timed = TimestampedValue[Any]
+
+
+def with_window_time(time: Timestamp, value: Any) -> TimestampedValue:
+    """Give an element its time."""
+    return _Timed(value, time)
+
+
+class ForGood(beam.PTransform):  # type: ignore[misc]
+    """Elements into the one window whose state is never dropped, each as soon as it is there."""
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        """Put them there."""
+        return pcoll | "Window" >> beam.WindowInto(
+            GlobalWindows(),
+            trigger=Repeatedly(AfterCount(1)),
+            accumulation_mode=AccumulationMode.DISCARDING,
+        )
+
+
+class _AsItIs(Step):
+    """Hands an element on; without a hint of what it takes."""
+
+    def process(self, element):  # type: ignore[no-untyped-def]
+        """Hand it on."""
+        yield element
+
+
+def typed_outputs(
+    outputs: DoOutputsTuple, kinds: Mapping[str, Any], *, label: str = "Of"
+) -> Iterator[beam.PCollection]:
+    """Give the outputs of these tags, each as a PCollection of its type.
+
+    Beam (2.77) holds every output of a step to what the reader of any of them takes, when it checks
+    types at run time: so between them stands then a step that takes anything.
+    """
+    for tag, kind in kinds.items():
+        output = outputs[tag]
+        output.element_type = convert_to_beam_type(kind)  # by which Beam finds the coder
+        checks = output.pipeline.options.view_as(TypeOptions)
+        if checks.runtime_type_check or checks.performance_runtime_type_check:
+            output = output | f"{label} {tag}" >> beam.ParDo(_AsItIs()).with_output_types(kind)
+
+        yield output

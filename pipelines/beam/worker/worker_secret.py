@@ -42,8 +42,9 @@ class SecretLocation:
 
     Notes
     -----
-    **Privacy.** Anyone who reads a pipeline's graph, or the messages between its steps, does not learn the secret: it
-    is read where reports are made. Every worker must find the same one, or a retried bundle would report twice.
+    **Privacy.** Anyone who reads a pipeline's graph, or the messages between its steps, does not
+    learn the secret: it is read where reports are made. Every worker must find the same one, or a
+    retried bundle would report twice.
 
     Examples
     --------

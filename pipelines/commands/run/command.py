@@ -76,9 +76,7 @@ def run_agents_command(options: AgentsOptions) -> None:
         return
 
     resume_collection()
-    ring_module("pipelines.beam.commands.run_agents_on_beam").run_agents_on_beam(
-        options, options.runner
-    )
+    ring_module("pipelines.beam.commands.run_on_beam").run_agents_on_beam(options, options.runner)
 
 
 @app.command("agent-side")

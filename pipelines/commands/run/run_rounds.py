@@ -65,7 +65,7 @@ def host_rounds(options: RoundsOptions) -> None:
     """Run the side and the host that were requested, and say what was done."""
     if options.runner is not None:
         resume_collection()
-        ring_module("pipelines.beam.commands.run_rounds_on_beam").run_rounds_on_beam(
+        ring_module("pipelines.beam.commands.run_on_beam").run_rounds_on_beam(
             options, options.runner
         )
 

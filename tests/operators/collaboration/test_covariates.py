@@ -416,11 +416,6 @@ def test_useless_attributes_are_not_believed() -> None:
     assert np.median(explained) < 0.3
 
 
-def test_designs_are_plain_data() -> None:
-    made = Made()
-    assert CovariateDesign.restore(made.design.snapshot()) == made.design
-
-
 def test_releases_alone_are_answered_with_covariates() -> None:
     made = Made()
     way = make_collaboration("pooled_prior", lower=0.0, upper=1.0, covariates=made.design)

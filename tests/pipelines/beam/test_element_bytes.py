@@ -10,6 +10,7 @@ import pytest
 from apache_beam.coders import typecoders
 from apache_beam.io.gcp.pubsub import PubsubMessage
 
+from meanstream.pipelines.beam.beam_sinks import SourceLocationCoder
 from meanstream.pipelines.beam.element_types.beam_source import SourceLocation
 from meanstream.pipelines.beam.element_types.events import (
     DamagedBytesError,
@@ -18,8 +19,6 @@ from meanstream.pipelines.beam.element_types.events import (
     beam_event_from_json,
     beam_event_to_json,
 )
-from meanstream.pipelines.beam.element_types.source_coder import SourceLocationCoder
-from meanstream.pipelines.beam.input.parse_lines import DeadLetterCoder
 from meanstream.pipelines.beam.pubsub.read_pubsub import Message, MessageCoder
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.wire import EVENTS, BudgetEvent, DeadLetter, PersonalEstimate
@@ -82,8 +81,11 @@ def test_a_message_keeps_its_data_and_its_id() -> None:
         (SourceLocationCoder(), b'[2,"secret 7",{},true,[]]'),
         (MessageCoder(), b"\x02\x00\x00\x00\x00secret 7"),
         (MessageCoder(), b""),
-        (DeadLetterCoder(), b'{"reason":"secret 7","source":"s","position":1,"schema_version":2}'),
-        (DeadLetterCoder(), b"secret 7"),
+        (
+            EventCoder(DeadLetter),
+            b'{"reason":"secret 7","source":"s","position":1,"schema_version":2}',
+        ),
+        (EventCoder(DeadLetter), b"secret 7"),
     ],
 )
 def test_bytes_of_another_version_are_one_line_that_shows_nothing_of_them(
@@ -97,10 +99,10 @@ def test_bytes_of_another_version_are_one_line_that_shows_nothing_of_them(
 def test_what_an_event_shows_of_itself_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pydantic's own message, which the coder was to keep back."""
     monkeypatch.setattr(
-        EventCoder, "decode", lambda self, encoded: self.kind.model_validate_json(encoded)
+        EventCoder, "decode", lambda self, encoded: self._kind.model_validate_json(encoded)
     )
     with pytest.raises(ValueError, match=r"(?s)\n.*secret 7"):
-        DeadLetterCoder().decode(
+        EventCoder(DeadLetter).decode(
             b'{"reason":"secret 7","source":"s","position":1,"schema_version":2}'
         )
 

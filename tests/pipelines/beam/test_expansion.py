@@ -17,7 +17,7 @@ from apache_beam.transforms.fully_qualified_named_transform import (
 from apache_beam.typehints.row_type import RowTypeConstraint
 
 from meanstream.beam.expansion import ALLOWED, make_server
-from meanstream.pipelines.beam.agents.collaborated import Collaborated
+from meanstream.pipelines.beam.agents.snapshot_releases import Collaborated
 
 AGENTS = {"name": "delays", "lower": -30, "upper": 120, "epsilon": 1.0, "delta": 1e-6}
 

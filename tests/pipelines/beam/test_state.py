@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -17,7 +17,6 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
-from apache_beam.transforms.userstate import StateSpec
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming
 
@@ -26,26 +25,34 @@ from meanstream.operators.agents.agents_settings import settings_identity
 from meanstream.operators.collaboration.variance.pooled_variance import PooledVariance
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.pipelines.beam.agents.agents_coders import (
-    FittedReleasesCoder,
-    OwnBatchCoder,
-    PartialReleasesCoder,
     pack_for_coder,
 )
-from meanstream.pipelines.beam.agents.agents_elements import AgentSamples, Packed, Tick
+from meanstream.pipelines.beam.agents.agents_elements import (
+    AgentSamples,
+    FittedReleases,
+    OwnBatch,
+    Packed,
+    PartialReleases,
+    Tick,
+)
 from meanstream.pipelines.beam.agents.agents_parts import agents_part_state
-from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
+from meanstream.pipelines.beam.agents.agents_windows import AgentWindows, _ToShards, tick_bits
 from meanstream.pipelines.beam.agents.answer_agents import AnswerAgents
 from meanstream.pipelines.beam.agents.fit_population import FitReleases
 from meanstream.pipelines.beam.agents.gather_releases import GatherShard
-from meanstream.pipelines.beam.agents.pairs.pairwise_turns import StepFederation
+from meanstream.pipelines.beam.agents.pairwise_turns import StepFederation
 from meanstream.pipelines.beam.agents.release_agents import ReleaseShard
-from meanstream.pipelines.beam.agents.ticks import _ToShards, tick_bits
+from meanstream.pipelines.beam.element_types.columns_coder import ColumnsCoder
 from meanstream.pipelines.beam.keyed_state import beam_state as state
-from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateMark, StateOwner
-from meanstream.pipelines.beam.rounds.answer_rounds import AnswerOnce
-from meanstream.pipelines.beam.rounds.budget_of_users import SLOTS, EnforceBudget, UsersBySlot
-from meanstream.pipelines.beam.rounds.carried_windows import AnswerCarried
-from meanstream.pipelines.beam.rounds.join_results import JoinUsers
+from meanstream.pipelines.beam.keyed_state.beam_state import StateMark, StateOwner
+from meanstream.pipelines.beam.keyed_state.keyed_steps import KeyedStep
+from meanstream.pipelines.beam.rounds.answer_rounds import AnswerCarried, AnswerOnce
+from meanstream.pipelines.beam.rounds.budget_of_users import (
+    SLOTS,
+    EnforceBudget,
+    JoinUsers,
+    UsersBySlot,
+)
 from meanstream.pipelines.beam.rounds.round_transforms import (
     RunRounds,
     SummarizeUsers,
@@ -58,13 +65,14 @@ from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.rounds.window_widths import Window
 from meanstream.streaming.store.store_identity import OtherIdentityError
-from tests.pipelines.beam.agents.test_agents_idempotent import Alarm, Bag, Cell, public, samples_of
+from tests.pipelines.beam.agents.test_agents_idempotent import public, samples_of
 from tests.pipelines.beam.agents.test_agents_pairwise import SETTINGS as PAIRS
 from tests.pipelines.beam.agents.test_agents_pairwise import samples as pair_samples
 from tests.pipelines.beam.rounds.test_curator import users_of
 from tests.pipelines.beam.rounds.test_run_rounds_transform import users
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS
 from tests.pipelines.beam.support.collecting import run
+from tests.pipelines.beam.support.keyed import Bag, Cell, cells, fire, take
 from tests.streaming.support.rounds_world import SECRET, rounds_settings, samples
 
 WINDOWS = AgentWindows(refresh=20 * HOUR)
@@ -75,36 +83,6 @@ OTHER_SECRET = "5f0d8c2b7a6e41939fd2c1b08e7a4d36"  # noqa: S105 - of a test
 @pytest.fixture(autouse=True)
 def _other_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTHER", OTHER_SECRET)
-
-
-def cells(kind: type[beam.DoFn]) -> dict[str, Any]:
-    """All of the state of a key, as a runner would keep it."""
-    bags = {"waiting", "ticks", "own", "changes"} | (
-        {"ledger"} if kind is not EnforceBudget else set()
-    )
-    return {
-        spec.name: Bag() if spec.name in bags else Cell()
-        for spec in vars(kind).values()
-        if isinstance(spec, StateSpec)
-    }
-
-
-def call(method: Callable[..., Any], first: list[Any], kept: dict[str, Any]) -> list[Any]:
-    """Give a method of a DoFn its state, as its signature asks for it."""
-    found: dict[str, Any] = {}
-    for name, parameter in list(inspect.signature(method).parameters.items())[len(first) :]:
-        default = parameter.default
-        if default is beam.DoFn.TimestampParam:
-            found[name] = Timestamp(0)
-        if (
-            isinstance(default, beam.DoFn.StateParam(MADE).__class__)
-            and getattr(default, "state_spec", None) is not None
-        ):
-            found[name] = kept[default.state_spec.name]
-        elif getattr(default, "timer_spec", None) is not None:
-            found[name] = Alarm()
-    out = method(*first, **found)
-    return [] if out is None else list(out)
 
 
 Step = Callable[[beam.DoFn, dict[str, Any], int], list[Any]]
@@ -215,8 +193,8 @@ def curator_step(secret: SecretLocation | None = None, **changes: Any) -> Any:
 def live_agents(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
     part = samples_of(number)
     for element in (pack_for_coder(part), Tick(number, float(part.time.max()))):
-        call(step.process, [(0, element)], kept)
-    return call(step.due, [0, step._windows.released(number)], kept)
+        take(step, element, kept)
+    return list(fire(step, step._windows.released(number), kept))
 
 
 def live_pairs(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
@@ -234,14 +212,14 @@ def live_pairs(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
         position=rows.position,
     )
     for element in (pack_for_coder(part), Tick(number, float(part.time.max()))):
-        call(step.process, [(0, element)], kept)
-    return call(step.due, [step._windows.released(number)], kept)
+        take(step, element, kept)
+    return list(fire(step, step._windows.released(number), kept))
 
 
 def live_gather(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
     for element in (*RELEASED, Tick(number, 1.0)):
-        call(step.process, [(0, element)], kept)
-    return call(step.gather, [0, step._windows.gathered(number)], kept)
+        take(step, element, kept)
+    return list(fire(step, step._windows.gathered(number), kept))
 
 
 def live_fit(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
@@ -251,9 +229,12 @@ def live_fit(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
         turns={0: number + 1},
         number=number,
     )
-    for element in (Packed(PartialReleasesCoder().encode(change)), Tick(number, 1.0, b"\x01")):
-        call(step.process, [(0, element)], kept)
-    return call(step.answer, [step._windows.fitted(number)], kept)
+    for element in (
+        Packed(ColumnsCoder(PartialReleases).encode(change)),
+        Tick(number, 1.0, b"\x01"),
+    ):
+        take(step, element, kept)
+    return list(fire(step, step._windows.fitted(number), kept))
 
 
 def live_answer(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
@@ -267,32 +248,35 @@ def live_answer(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
         if isinstance(one, beam.pvalue.TaggedOutput) and one.tag == "own"
     ]
     fitted = fit.fit(fit.empty(), [Tick(number, 1.0)])
-    elements = (b"o" + OwnBatchCoder().encode(own), b"p" + FittedReleasesCoder().encode(fitted))
+    elements = (
+        b"o" + ColumnsCoder(OwnBatch).encode(own),
+        b"p" + ColumnsCoder(FittedReleases).encode(fitted),
+    )
     step.start_bundle()
-    told = [one for element in elements for one in call(step.process, [(0, element)], kept)]
+    told = [one for element in elements for one in take(step, element, kept)]
     return [*told, *step.finish_bundle()]
 
 
 def live_gate(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
     step.start_bundle()
-    told = call(step.process, [(0, (number, 1.0, tick_bits(np.arange(step._shards))))], kept)
+    told = take(step, (number, 1.0, tick_bits(np.arange(step._shards))), kept)
     return [*told, *step.finish_bundle()]
 
 
 def live_budget(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
     window = Window(number * 86_400_000_000, (number + 1) * 86_400_000_000)
-    call(step.process, [(0, replace(users(), window=window))], kept)
-    return call(step.release, [0, window_timestamp(step._settings, window)], kept)
+    take(step, replace(users(), window=window), kept)
+    return list(fire(step, window_timestamp(step._settings, window), kept))
 
 
 def live_carried(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
     window = Window(number * 86_400_000_000, (number + 1) * 86_400_000_000)
-    call(step.process, [(0, replace(users(), window=window))], kept)
-    return call(step.release, [window_timestamp(step._settings, window)], kept)
+    take(step, replace(users(), window=window), kept)
+    return list(fire(step, window_timestamp(step._settings, window), kept))
 
 
 def live_curator(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
-    return call(step.process, [(0, users_of(5 + number))], kept)
+    return take(step, users_of(5 + number), kept)
 
 
 RELEASED: list[Packed] = []
@@ -386,13 +370,11 @@ def test_a_timer_that_was_set_before_refuses_too(name: str) -> None:
     if name == "budgets":
         elements = [users()]
     for element in elements:
-        call(begun.process, [(0, element)], kept)
+        take(begun, element, kept)
     restored = step.make(**{"epsilon": changes["epsilon"]})
     restored.setup()
-    timer = {"agents": "due", "pairwise": "due", "budgets": "release"}[name]
-    first = [0, Timestamp(10**12)] if name != "pairwise" else [Timestamp(10**12)]
     with pytest.raises(OtherIdentityError, match=r"^epsilon must be"):
-        call(getattr(restored, timer), first, Watching.over(kept))
+        fire(restored, Timestamp(10**12), Watching.over(kept))
 
 
 class Watching:
@@ -494,28 +476,36 @@ def test_a_mark_is_the_same_on_every_retry_and_of_equal_settings() -> None:
 
 def stateful() -> set[type[beam.DoFn]]:
     """Every DoFn of the package that has state."""
-    found = set()
-    for module in pkgutil.walk_packages(
+    modules = pkgutil.walk_packages(
         meanstream.pipelines.beam.__path__, "meanstream.pipelines.beam."
-    ):
-        for kind in vars(import_module(module.name)).values():
-            if (
-                inspect.isclass(kind)
-                and issubclass(kind, beam.DoFn)
-                and kind.__module__.startswith("meanstream.")
-            ):
-                found |= (
-                    {kind}
-                    if any(isinstance(one, StateSpec) for one in vars(kind).values())
-                    else set()
-                )
-    return found
+    )
+    kinds = {
+        kind
+        for module in modules
+        for kind in vars(import_module(module.name)).values()
+        if inspect.isclass(kind) and issubclass(kind, beam.DoFn)
+    }
+    return {
+        kind
+        for kind in kinds
+        if kind.__module__.startswith("meanstream.")
+        and any("state_spec" in vars(one.default) for one in parameters(kind))
+    }
+
+
+def parameters(kind: type[beam.DoFn]) -> Iterable[inspect.Parameter]:
+    """What Beam is asked for by the methods of a step."""
+    methods = inspect.getmembers(kind, inspect.isfunction)
+    found = [inspect.signature(method).parameters.values() for _, method in methods]
+    return [one for some in found for one in some if hasattr(one.default, "__dict__")]
 
 
 def test_every_step_with_state_is_here() -> None:
     """A step that keeps something, and does not say what made it, fails here."""
-    assert stateful() == {step.kind for step, _ in KEPT.values()}
-    assert all(vars(kind).get("MADE") is MADE for kind in stateful())
+    found = stateful()
+    bases = {KeyedStep, *(base for kind in found for base in kind.__mro__[1:])}
+    assert found - bases == {step.kind for step, _ in KEPT.values()}
+    assert all(issubclass(kind, KeyedStep) and "made" in kind.SPECS for kind in found)
 
 
 def test_rounds_run_with_marks_and_budgets() -> None:

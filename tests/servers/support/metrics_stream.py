@@ -16,7 +16,7 @@ from apache_beam.utils.timestamp import MAX_TIMESTAMP, Timestamp
 
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.pipelines.beam.agents.agent_transforms import CollaborateAgents, agent_batch
-from meanstream.pipelines.beam.element_types.agent_batch import AgentBatch
+from meanstream.pipelines.beam.element_types.beam_samples import AgentBatch
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 
 SETTINGS = AgentsSettings(

@@ -10,7 +10,7 @@ import apache_beam as beam
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import TimestampedValue
 
-from meanstream.pipelines.beam.element_types.agent_batch import AgentBatch
+from meanstream.pipelines.beam.element_types.beam_samples import AgentBatch
 from meanstream.pipelines.beam.input.parse_lines import DEAD_LETTERS
 from meanstream.pipelines.beam.kafka.beam_kafka_source import FromKafka, ReadKafka
 from meanstream.pipelines.beam.kafka.offsets import PartitionRange

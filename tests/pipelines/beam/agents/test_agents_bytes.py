@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from meanstream.operators.records import OwnSamples
 from meanstream.pipelines.beam.agents.agent_transforms import agent_batch
 from meanstream.pipelines.beam.agents.agents_coders import (
-    OwnBatchCoder,
     pack_for_coder,
     unpack_for_coder,
 )
 from meanstream.pipelines.beam.agents.agents_elements import AgentSamples, OwnBatch
 from meanstream.pipelines.beam.element_types import packed as packing
-from meanstream.pipelines.beam.element_types.agent_batch import AgentBatchCoder
+from meanstream.pipelines.beam.element_types.beam_samples import AgentBatch, SampleColumnsCoder
+from meanstream.pipelines.beam.element_types.columns_coder import ColumnsCoder
 from meanstream.pipelines.beam.element_types.packed import (
     numbers_of_packed,
     packed,
@@ -26,7 +26,6 @@ from meanstream.pipelines.beam.element_types.packed import (
     packed_steps,
     unpacked,
 )
-from meanstream.pipelines.beam.element_types.sample_columns_coder import SampleColumnsCoder
 from meanstream.streaming.events.event_columns import SampleColumns
 
 WHOLE = st.integers(-(2**63), 2**63 - 1)
@@ -131,9 +130,9 @@ def test_a_runner_measures_elements_by_how_many_there_are_and_not_by_their_value
             names=names, words=words, number=0, own=own, part=np.zeros(n, np.int64), newest=value
         )
         sizes = (
-            (AgentBatchCoder(), batch),
+            (SampleColumnsCoder(AgentBatch), batch),
             (SampleColumnsCoder(), plain),
-            (OwnBatchCoder(), answered),
+            (ColumnsCoder(OwnBatch), answered),
         )
         found.add(tuple(coder.estimate_size(one) for coder, one in sizes))
         assert all(len(coder.encode(one)) / 2 < coder.estimate_size(one) for coder, one in sizes)

@@ -12,7 +12,7 @@ import pytest
 
 from meanstream.operators.collaboration.covariates.covariate_releases import CovariateReleases
 from meanstream.pipelines.beam.agents.agent_transforms import CollaborateAgents
-from meanstream.pipelines.beam.agents.hashed_covariates import HashedCovariates, agent_covariates
+from meanstream.pipelines.beam.agents.fit_population import HashedCovariates, agent_covariates
 from meanstream.streaming.engine.engine_options import EngineOptions
 from tests.pipelines.beam.support.agents_world import (
     SETTINGS,

@@ -19,13 +19,13 @@ from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from tests.pipelines.beam.agents.test_agents_idempotent import (
     WINDOWS,
-    Alarm,
     fresh_state,
     life,
     public,
 )
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS
 from tests.pipelines.beam.support.collecting import run
+from tests.pipelines.beam.support.keyed import take
 
 POINTS = {"released": [123_457, 234_567, 345_679], "shy": [456_789], "other": [1, 2, 3]}
 MARKS = {name: sum(points).to_bytes(3, "little") for name, points in POINTS.items()}
@@ -48,10 +48,7 @@ def send(state: dict[str, Any], element: ForShard) -> None:
     owner = StateOwner(settings=agents_part_state(SETTINGS, WINDOWS, 1), secret=SecretLocation())
     shard = ReleaseShard(SETTINGS, WINDOWS, SecretLocation(), owner, final_release=False)
     shard.setup()
-    names = ("agents", "head", "made", "target", "changes", "ledger")
-    cells = (state[name] for name in ("waiting", "ticks"))
-    element = ForShardCoder().decode(ForShardCoder().encode(element))
-    shard.process((0, element), *cells, Alarm(), *(state[name] for name in names))
+    take(shard, ForShardCoder().decode(ForShardCoder().encode(element)), state)
 
 
 def bytes_of(state: dict[str, Any], *names: str) -> bytes:

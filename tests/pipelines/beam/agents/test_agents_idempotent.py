@@ -11,12 +11,11 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pytest
-from apache_beam.coders import BytesCoder
+from apache_beam.coders import BytesCoder, typecoders
 from apache_beam.internal import cloudpickle_pickler
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.pipeline_context import PipelineContext
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from apache_beam.transforms.userstate import StateSpec
 
 from meanstream.operators.agents.agents import ReleaseBatch
 from meanstream.operators.noise.canonical import canonical_spelling
@@ -29,11 +28,17 @@ from meanstream.pipelines.beam.agents.agent_transforms import (
     agent_batch,
 )
 from meanstream.pipelines.beam.agents.agents_coders import (
-    CODERS,
-    EstimateBatchCoder,
     pack_for_coder,
 )
-from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, AgentSamples, Tick
+from meanstream.pipelines.beam.agents.agents_elements import (
+    AgentReleases,
+    AgentSamples,
+    FittedReleases,
+    ForShard,
+    OwnBatch,
+    PartialReleases,
+    Tick,
+)
 from meanstream.pipelines.beam.agents.agents_parts import agents_part_state
 from meanstream.pipelines.beam.agents.agents_shard import AgentShard
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
@@ -42,8 +47,8 @@ from meanstream.pipelines.beam.agents.charges import ReleaseLedger
 from meanstream.pipelines.beam.agents.fit_population import FitReleases
 from meanstream.pipelines.beam.agents.gather_releases import GatherShard
 from meanstream.pipelines.beam.agents.release_agents import ReleaseShard
-from meanstream.pipelines.beam.element_types.agent_batch import AgentBatchCoder
-from meanstream.pipelines.beam.element_types.events import DamagedBytesError, EventCoder
+from meanstream.pipelines.beam.element_types.beam_samples import AgentBatch
+from meanstream.pipelines.beam.element_types.events import DamagedBytesError
 from meanstream.pipelines.beam.element_types.packed import unpacked
 from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
 from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
@@ -53,6 +58,7 @@ from meanstream.streaming.store.state_snapshot import CorruptedSnapshotError
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS, release_lines, samples
 from tests.pipelines.beam.support.collecting import run, run_pipeline
 from tests.pipelines.beam.support.fresh_noise import FreshNoise
+from tests.pipelines.beam.support.keyed import cells, fire, take
 from tests.streaming.support.rounds_world import SECRET
 
 REPEAT = ["--direct_runner_bundle_repeat=4"]
@@ -203,43 +209,6 @@ def test_the_ledger_gives_what_was_stored_and_refuses_another_input() -> None:
         ledger.charge(releases([7, 8], 4, 80), words)
 
 
-class Cell:
-    """Keyed state as a runner gives it."""
-
-    def __init__(self) -> None:
-        self.value: Any = None
-
-    def read(self) -> Any:
-        return self.value
-
-    def write(self, value: Any) -> None:
-        self.value = value
-
-    def clear(self) -> None:
-        self.value = None
-
-
-class Alarm:
-    """A timer, which is let go off by hand."""
-
-    def set(self, *_: Any, **__: Any) -> None:
-        """Note nothing."""
-
-
-class Bag:
-    def __init__(self) -> None:
-        self.values: list[bytes] = []
-
-    def read(self) -> list[bytes]:
-        return list(self.values)
-
-    def add(self, value: bytes) -> None:
-        self.values.append(value)
-
-    def clear(self) -> None:
-        self.values = []
-
-
 def life(
     state: dict[str, Any], part: AgentSamples, number: int, *, secret: str | None = None
 ) -> list[Any]:
@@ -249,16 +218,12 @@ def life(
     shard = ReleaseShard(SETTINGS, WINDOWS, place, owner, final_release=False)
     shard.setup()
     for element in (pack_for_coder(part), Tick(number, float(part.time.max()))):
-        cells = (state[k] for k in ("waiting", "ticks"))
-        names = ("agents", "head", "made", "target")
-        shard.process((0, element), *cells, Alarm(), *(state[k] for k in names))
-    names = ("waiting", "ticks", "agents", "changes", "head", "ledger", "made", "target")
-    return list(shard.due(0, WINDOWS.released(number), *(state[k] for k in names), Alarm()))
+        take(shard, element, state)
+    return list(fire(shard, WINDOWS.released(number), state))
 
 
 def fresh_state() -> dict[str, Any]:
-    bags = {name: Bag() for name in ("waiting", "ticks", "changes", "ledger")}
-    return bags | {name: Cell() for name in ("agents", "head", "made", "target")}
+    return cells(ReleaseShard)
 
 
 def public(out: list[Any]) -> list[bytes]:
@@ -320,15 +285,13 @@ def _other_noise_same_versions(*_: Any) -> Any:
     return Both()
 
 
-PACKED = {AgentBatchCoder} | {
-    coder for coder in CODERS.values() if not issubclass(coder, EventCoder)
-} - {EstimateBatchCoder}
+PACKED = (AgentBatch, ForShard, AgentReleases, OwnBatch, PartialReleases, FittedReleases)
 
 
-@pytest.mark.parametrize("kind", sorted(PACKED, key=lambda kind: kind.__name__))
+@pytest.mark.parametrize("kind", PACKED)
 def test_bytes_of_another_kind_are_refused(kind: Any) -> None:
     with pytest.raises((DamagedBytesError, CorruptedSnapshotError)):
-        kind().decode(AgentShard(SETTINGS, noise()).to_bytes())
+        typecoders.registry.get_coder(kind).decode(AgentShard(SETTINGS, noise()).to_bytes())
 
 
 @pytest.mark.parametrize("what", ["agents", "ledger"])
@@ -357,7 +320,7 @@ def test_nothing_that_moves_or_stays_is_pickled() -> None:
     assert [name for name in primitive if "Newest" not in name] == []
     assert len(components.pcollections) > 20
     specs = (ReleaseShard, GatherShard, FitReleases, AnswerAgents)
-    stored = [spec for kind in specs for spec in vars(kind).values() if isinstance(spec, StateSpec)]
+    stored = [spec for kind in specs for spec in kind.SPECS.values()]
     assert {type(spec.coder) for spec in stored} == {BytesCoder}
     assert len(stored) == 23
 

@@ -16,21 +16,20 @@ from apache_beam.coders import BytesCoder
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.pipeline_context import PipelineContext
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from apache_beam.transforms.userstate import StateSpec
 
 from meanstream.lab.papers.colme.pairwise_stream import PairwiseStream
 from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
 from meanstream.operators.agents.agents_settings import AgentsSettings
+from meanstream.pipelines.beam.agents import pairwise_turns as pairwise
 from meanstream.pipelines.beam.agents.agent_transforms import CollaboratePairwise, SnapshotReleases
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
-from meanstream.pipelines.beam.agents.pairs import pairwise_turns as pairwise
-from meanstream.pipelines.beam.agents.pairs.pairwise_replies import (
+from meanstream.pipelines.beam.agents.pairwise_shard import (
+    FederationShard,
     PairBatch,
-    PairBatchCoder,
     pairwise_release_ids,
 )
-from meanstream.pipelines.beam.agents.pairs.pairwise_shard import FederationShard
-from meanstream.pipelines.beam.agents.pairs.pairwise_turns import StepFederation
+from meanstream.pipelines.beam.agents.pairwise_turns import StepFederation
+from meanstream.pipelines.beam.element_types.columns_coder import ColumnsCoder
 from meanstream.pipelines.beam.element_types.events import DamagedBytesError
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.store.secret_source import noise_from_secret
@@ -252,7 +251,7 @@ def test_a_repeated_bundle_tells_the_same(
 
 def test_addressed_releases_have_bytes_of_their_own() -> None:
     _, (batch,), _ = collaborate(samples())
-    coder = PairBatchCoder()
+    coder = ColumnsCoder(PairBatch)
     again = coder.decode(coder.encode(batch))
     assert totals_of([again]) == totals_of([batch])
     assert again.time.tolist() == batch.time.tolist()
@@ -271,7 +270,7 @@ def test_nothing_that_moves_or_stays_is_pickled() -> None:
         if "FastPrimitivesCoder" in _leaves(context.coders.get_by_id(one.coder_id))
     }
     assert [name for name in primitive if "Newest" not in name] == []  # notes are two numbers
-    stored = [spec for spec in vars(StepFederation).values() if isinstance(spec, StateSpec)]
+    stored = [*StepFederation.SPECS.values()]
     assert [type(spec.coder) for spec in stored] == [BytesCoder] * len(stored) != []
 
 

@@ -14,8 +14,8 @@ import pytest
 from meanstream.lab.papers.colme.pairwise_stream import pair_words
 from meanstream.pipelines.beam.agents.agents_coders import pack_for_coder
 from meanstream.pipelines.beam.agents.agents_elements import AgentSamples, Tick
-from meanstream.pipelines.beam.agents.pairs.pairwise_shard import FederationShard
-from meanstream.pipelines.beam.agents.pairs.pairwise_turns import ESTIMATES, StepFederation
+from meanstream.pipelines.beam.agents.pairwise_shard import FederationShard
+from meanstream.pipelines.beam.agents.pairwise_turns import ESTIMATES, StepFederation
 from meanstream.pipelines.beam.agents.release_agents import REFUSALS
 from meanstream.pipelines.beam.element_types.packed import unpacked
 from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
@@ -30,45 +30,11 @@ from tests.pipelines.beam.agents.test_agents_pairwise import (
     samples,
     totals_of,
 )
-
-
-class Alarm:
-    """A timer, which is let go off by hand."""
-
-    def set(self, *_: Any, **__: Any) -> None:
-        """Note nothing."""
-
-
-class Cell:
-    """Keyed state as a runner gives it."""
-
-    def __init__(self) -> None:
-        self.value: Any = None
-
-    def read(self) -> Any:
-        return self.value
-
-    def write(self, value: Any) -> None:
-        self.value = value
-
-
-class Bag(Cell):
-    def __init__(self) -> None:
-        self.value: list[bytes] = []
-
-    def read(self) -> list[bytes]:
-        return list(self.value)
-
-    def add(self, value: bytes) -> None:
-        self.value.append(value)
-
-    def clear(self) -> None:
-        self.value = []
+from tests.pipelines.beam.support.keyed import Bag, cells, fire, take
 
 
 def fresh_state() -> dict[str, Any]:
-    bags = {name: Bag() for name in ("waiting", "ticks", "ledger")}
-    return bags | {name: Cell() for name in ("federation", "charges", "made", "target")}
+    return cells(StepFederation)
 
 
 def life(state: dict[str, Any], number: int, *, shift: float = 0.0) -> Any:
@@ -87,11 +53,8 @@ def life(state: dict[str, Any], number: int, *, shift: float = 0.0) -> Any:
         position=np.arange(len(mine)),
     )
     for element in (pack_for_coder(part), Tick(number, float(time.max()))):
-        cells = (state[name] for name in ("waiting", "ticks"))
-        rest = (state[name] for name in ("federation", "charges", "made", "target"))
-        step.process((0, element), *cells, Alarm(), *rest)
-    names = ("waiting", "ticks", "federation", "charges", "ledger", "made", "target")
-    return step.due(WINDOWS.released(number), *(state[name] for name in names), Alarm())
+        take(step, element, state)
+    return fire(step, WINDOWS.released(number), state)
 
 
 def told_of(out: list[Any]) -> dict[str, list[int]]:
@@ -118,7 +81,7 @@ def check_charged_first() -> None:
     for release_id in found:
         agent, reader, index = release_id.removeprefix("test/").split(":")
         assert charged.spent(pair_words([agent], [reader])).item() >= int(index)
-    rows = [unpacked(row, "charged")[1] for row in state["ledger"].value]
+    rows = [unpacked(row, "charged")[1] for row in state["ledger"].values]
     assert sum(len(row["index"]) for row in rows) == 19
 
 
@@ -128,7 +91,7 @@ def test_a_release_is_charged_to_its_pair_before_it_leaves() -> None:
 
 def test_what_leaves_uncharged_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        Bag, "add", lambda self, value: None if b'"charged"' in value else self.value.append(value)
+        Bag, "add", lambda self, value: None if b'"charged"' in value else self.values.append(value)
     )
     with pytest.raises(AssertionError):
         check_charged_first()
@@ -141,12 +104,13 @@ def test_state_restored_from_its_bytes_tells_the_same(cut: int) -> None:
     state = fresh_state()
     before = [told_of(list(life(state, number))) for number in range(cut)]
     saved = {
-        name: (list(one.value) if isinstance(one, Bag) else one.value)
+        name: (list(one.values) if isinstance(one, Bag) else one.value)
         for name, one in state.items()
     }
     lost = told_of(list(life(state, cut)))  # done, and then the worker dies
     for name, value in saved.items():
-        state[name].value = value
+        attribute = "values" if isinstance(state[name], Bag) else "value"
+        setattr(state[name], attribute, value)
     after = [told_of(list(life(state, number))) for number in range(cut, 4)]
     assert lost == after[0]
     assert before + after == expected
@@ -158,7 +122,7 @@ def test_a_federation_that_was_lost_while_the_ledger_was_kept() -> None:
     learns alone."""
     state = fresh_state()
     first = told_of(list(life(state, 0)))
-    rows, charges = list(state["ledger"].value), state["charges"].value
+    rows, charges = list(state["ledger"].values), state["charges"].value
     state["federation"].value = None
     assert told_of(list(life(state, 0))) == first != {}
     state["federation"].value = None
@@ -172,7 +136,10 @@ def test_a_federation_that_was_lost_while_the_ledger_was_kept() -> None:
     (batch,) = tagged(out, ESTIMATES)
     for event in map(json.loads, batch.lines):
         assert (event["value"], event["class_size"]) == (event["local"], 1)
-    assert (state["ledger"].value, state["charges"].value) == (rows, charges)  # nothing was charged
+    assert (state["ledger"].values, state["charges"].value) == (
+        rows,
+        charges,
+    )  # nothing was charged
     shard = FederationShard(SETTINGS, noise(SETTINGS), 4, state["federation"].value)
     assert shard.alone.all()
 

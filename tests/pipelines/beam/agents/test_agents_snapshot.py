@@ -29,14 +29,14 @@ from meanstream.pipelines.beam.agents.agent_transforms import (
     SingleEvents,
     SnapshotReleases,
 )
-from meanstream.pipelines.beam.agents.agents_coders import PartialReleasesCoder
+from meanstream.pipelines.beam.agents.agents_elements import FittedReleases, PartialReleases
+from meanstream.pipelines.beam.agents.agents_windows import TickShards
 from meanstream.pipelines.beam.agents.fit_population import FitReleases
 from meanstream.pipelines.beam.agents.gather_releases import gather_releases
 from meanstream.pipelines.beam.agents.latest_by_agent import LatestOfShard
-from meanstream.pipelines.beam.agents.population_event import FittedReleases, PartialReleases
-from meanstream.pipelines.beam.agents.ticks import TickShards
 from meanstream.pipelines.beam.beam_runners import runner_arguments
 from meanstream.pipelines.beam.element_types.beam_samples import RememberedWords
+from meanstream.pipelines.beam.element_types.columns_coder import ColumnsCoder
 from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.events.wire import Release
@@ -335,7 +335,7 @@ def nobody() -> PartialReleases:
 def joined(order: Iterable[int], groups: int) -> PartialReleases:
     """Take changes in, so many at a time, through bytes at each step; what comes too early
     waits."""
-    coder, parts = PartialReleasesCoder(), changes()
+    coder, parts = ColumnsCoder(PartialReleases), changes()
     whole, waiting = nobody(), []
     for group in np.array_split(np.array(list(order)), groups):
         told = [coder.decode(coder.encode(parts[place])) for place in group.tolist()]
@@ -353,7 +353,7 @@ def check_joins() -> None:
         rng = np.random.default_rng(seed)
         whole = joined(rng.permutation(10), int(rng.integers(1, 5)))
         assert whole.summary.n == 200
-        results.add((PartialReleasesCoder().encode(whole), whole.pool().variance))
+        results.add((ColumnsCoder(PartialReleases).encode(whole), whole.pool().variance))
     assert len(results) == 1
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import meanstream.pipelines.beam.agents.agents_coders  # noqa: F401 - it registers the kinds
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.collaboration.registry import COLLABORATIONS, make_collaboration
 from meanstream.operators.collaboration.variance.pooled_variance import pooled_own_means
 from meanstream.operators.noise.keyed import KeyedNoise
-from meanstream.pipelines.beam.agents.agents_coders import _plain, _population
-from meanstream.pipelines.beam.element_types.events import beam_event_from_json, beam_event_to_json
+from meanstream.pipelines.beam.element_types.columns_coder import record_bytes, record_of_bytes
 
 SETTINGS = AgentsSettings(lower=0, upper=1, epsilon=8, delta=1e-6, name="bytes")
 
@@ -36,8 +36,7 @@ def fitted_and_own(name: str) -> tuple[Any, Any]:
 @pytest.mark.parametrize("name", COLLABORATIONS)
 def test_a_population_that_was_read_answers_as_before(name: str) -> None:
     fitted, own = fitted_and_own(name)
-    head, columns = _plain(fitted)
-    read = _population(beam_event_from_json(beam_event_to_json([head]))[0], columns)
+    read = record_of_bytes("fitted", record_bytes("fitted", fitted))
     before, after = fitted.estimate(own), read.estimate(own)
     for field in ("value", "lower", "upper", "noise_half_width", "class_size"):
         np.testing.assert_array_equal(getattr(after, field), getattr(before, field))

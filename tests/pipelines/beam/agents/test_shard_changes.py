@@ -15,18 +15,16 @@ from hypothesis import strategies as st
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.pipelines.beam.agents import agents_shard as shard_module
-from meanstream.pipelines.beam.agents.agents_coders import AgentReleasesCoder
 from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, AgentSamples, Tick
 from meanstream.pipelines.beam.agents.agents_shard import AgentShard
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
-from meanstream.pipelines.beam.agents.journal import PART, StateJournal
 from meanstream.pipelines.beam.agents.latest_by_agent import LatestOfShard
 from meanstream.pipelines.beam.element_types.beam_samples import RememberedWords
+from meanstream.pipelines.beam.element_types.columns_coder import ColumnsCoder
 from meanstream.pipelines.beam.element_types.events import DamagedBytesError
+from meanstream.pipelines.beam.keyed_state.journal import PART, StateJournal
 from meanstream.streaming.store.secret_source import noise_from_secret
 from tests.pipelines.beam.agents.test_agents_idempotent import (
-    Bag,
-    Cell,
     charged,
     fresh_state,
     life,
@@ -34,6 +32,7 @@ from tests.pipelines.beam.agents.test_agents_idempotent import (
     samples_of,
 )
 from tests.pipelines.beam.support.agents_world import SETTINGS
+from tests.pipelines.beam.support.keyed import Bag, Cell
 from tests.streaming.support.rounds_world import SECRET
 
 EACH = AgentWindows(refresh=60.0)
@@ -270,7 +269,7 @@ def names_of(state: dict[str, Any]) -> list[str]:
 
 def with_hashes(batches: list[AgentReleases], shard: AgentShard) -> list[AgentReleases]:
     """As they come from the shard that has made them."""
-    coder = AgentReleasesCoder()
+    coder = ColumnsCoder(AgentReleases)
     return [coder.decode(coder.encode(replace(batch, words=shard.words))) for batch in batches]
 
 

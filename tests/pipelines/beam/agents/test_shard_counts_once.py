@@ -15,8 +15,8 @@ from meanstream.pipelines.beam.agents.agents_coders import pack_for_coder, unpac
 from meanstream.pipelines.beam.agents.agents_elements import AgentSamples, Tick
 from meanstream.pipelines.beam.agents.agents_shard import AgentShard, Turn
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
-from meanstream.pipelines.beam.agents.pairs.pairwise_shard import FederationShard
-from meanstream.pipelines.beam.kafka.record_keys import record_keys, with_record_keys
+from meanstream.pipelines.beam.agents.pairwise_shard import FederationShard
+from meanstream.pipelines.beam.kafka.read_kafka import record_keys, with_record_keys
 from meanstream.streaming.events.event_columns import (
     SampleColumns,
     column_partitions,

@@ -26,7 +26,7 @@ from apache_beam.runners.portability.prism_runner import PrismRunner
 from meanstream.pipelines.beam.agents.agent_transforms import ReleaseMeans
 from meanstream.pipelines.beam.input import parse_messages as parsing
 from meanstream.pipelines.beam.input.parse_messages import ParseMessages
-from meanstream.pipelines.beam.pubsub import pubsub_names as names
+from meanstream.pipelines.beam.pubsub import pubsub_client as names
 from meanstream.pipelines.beam.pubsub.read_pubsub import ReadPubSub
 from meanstream.pipelines.beam.pubsub.write_pubsub import WritePubSub
 from meanstream.streaming.engine.engine_options import EngineOptions

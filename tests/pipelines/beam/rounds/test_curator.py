@@ -23,6 +23,7 @@ from meanstream.streaming.rounds.summarize_users import summarize
 from meanstream.streaming.rounds.window_widths import Window
 from meanstream.streaming.sources.mapping import ColumnMapping
 from tests.pipelines.beam.support.collecting import lines, run
+from tests.pipelines.beam.support.keyed import cells, take
 from tests.streaming.rounds.test_rounds_vectors import vector_settings, vectors, write
 from tests.streaming.support.rounds_world import RoundsWorld, rounds_settings, samples
 from tests.streaming.support.scripted_source import ScriptedSource
@@ -122,28 +123,14 @@ def users_of(n: int) -> UserBatch:
     )
 
 
-class State:
-    """The cell of one key."""
-
-    def __init__(self) -> None:
-        self.held: bytes | None = None
-
-    def read(self) -> bytes | None:
-        return self.held
-
-    def write(self, value: bytes) -> None:
-        self.held = value
-
-
 def test_a_release_is_made_once_and_other_sums_under_its_name_are_refused() -> None:
     """A retried bundle, whose state was not committed, releases the same; a second look is refused."""
     step = AnswerOnce(rounds_settings(estimator="cummings.ratio", users=60), SecretLocation())
     step.setup()
-    cell, made = State(), State()
-    (first,) = step.process((0, users_of(5)), cell, made)
-    assert list(step.process((0, users_of(5)), cell, made)) == []
-    assert list(step.process((0, users_of(6)), cell, made)) == []
-    (again,) = step.process((0, users_of(5)), State(), State())
+    kept = cells(AnswerOnce)
+    (first,) = take(step, users_of(5), kept)
+    assert take(step, users_of(5), kept) == []
+    assert take(step, users_of(6), kept) == []
+    (again,) = take(step, users_of(5), cells(AnswerOnce))
     assert again == first
-    assert cell.held is not None
-    assert len(cell.held) == 64  # a digest
+    assert len(kept["released"].value) == 64  # a digest

@@ -18,9 +18,12 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.pipelines.beam.rounds import answer_rounds
 from meanstream.pipelines.beam.rounds.answer_rounds import stage_reports
-from meanstream.pipelines.beam.rounds.round_transforms import ReportRounds, RunRounds
+from meanstream.pipelines.beam.rounds.round_transforms import (
+    ReportRounds,
+    RunRounds,
+    SummarizeUsers,
+)
 from meanstream.pipelines.beam.rounds.rounds_elements import ReportBatch, UserBatch
-from meanstream.pipelines.beam.rounds.rounds_parts import SummarizeUsers
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.window_widths import Window

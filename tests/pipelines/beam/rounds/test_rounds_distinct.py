@@ -44,6 +44,7 @@ CASES: dict[str, dict[str, Any]] = {
     "days": {},
     "sliding": {"window": "2d,1d", "user_budget": 1e3},
     "sessions": {"window": "session:1h", "estimator": "plan"},
+    "watched": {"estimator": "plan", "users": 20_000},
     "one shot": {"estimator": "one_shot"},
     "budget": {"estimator": "one_shot", "user_budget": 4.0},
     "curator": CURATORS["sizes public"] | {"users": 12},

@@ -15,9 +15,8 @@ from apache_beam.pipeline import PipelineVisitor
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from meanstream.operators.rounds.round_records import Summaries
-from meanstream.pipelines.beam.rounds import rounds_coders as coders
+from meanstream.pipelines.beam.element_types.columns_coder import ColumnsCoder
 from meanstream.pipelines.beam.rounds import two_sides as sides
-from meanstream.pipelines.beam.rounds.pinned_settings import PinnedResults
 from meanstream.pipelines.beam.rounds.round_transforms import (
     AnswerReports,
     ReportLines,
@@ -30,6 +29,7 @@ from meanstream.pipelines.beam.rounds.rounds_elements import (
     UserBatch,
     UserSamples,
 )
+from meanstream.pipelines.beam.rounds.two_sides import PinnedResults
 from meanstream.streaming.events.event_columns import SampleColumns
 from meanstream.streaming.events.round_events import StageResult, WindowEstimate
 from meanstream.streaming.rounds.summarize_users import UserSums
@@ -67,7 +67,7 @@ def answer(
     settings: Any, reports: list[ReportBatch]
 ) -> tuple[list[StageResult], list[WindowEstimate]]:
     """Run the statistician's side, which is given reports as bytes."""
-    coder = coders.ReportBatchCoder()
+    coder = ColumnsCoder(ReportBatch)
     wire = [coder.decode(coder.encode(batch)) for batch in reports]
     note, results = collector()
 

@@ -5,21 +5,15 @@ One shard, releases addressed to readers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.coders import BytesCoder
 from apache_beam.pvalue import TaggedOutput
-from apache_beam.transforms.timeutil import TimeDomain
-from apache_beam.transforms.userstate import (
-    BagStateSpec,
-    ReadModifyWriteStateSpec,
-    TimerSpec,
-    on_timer,
-)
+from apache_beam.utils.timestamp import Timestamp
 
 from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
 from meanstream.operators.agents.agents import ReleaseBatch
@@ -27,49 +21,51 @@ from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.noise.keyed import NoiseSource
 from meanstream.operators.records import Bools, Ints
 from meanstream.operators.validation import require
-from meanstream.pipelines.beam.agents.agents_coders import ForShardCoder
-from meanstream.pipelines.beam.agents.agents_elements import EstimateBatch, Packed, Tick
+from meanstream.pipelines.beam.agents.agents_elements import EstimateBatch, Tick
+from meanstream.pipelines.beam.agents.agents_from_files import WINDOWS, ReadAgents
 from meanstream.pipelines.beam.agents.agents_parts import (
     SplitSamples,
     agents_part_outputs,
     agents_part_split,
 )
-from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
+from meanstream.pipelines.beam.agents.agents_windows import AgentWindows, TickShards, TicksOf
 from meanstream.pipelines.beam.agents.charges import ReleaseLedger
-from meanstream.pipelines.beam.agents.pairs.pairwise_replies import (
+from meanstream.pipelines.beam.agents.pairwise_shard import (
+    FederationShard,
     PairBatch,
+    PairTurn,
     pairwise_release_columns,
     pairwise_release_ids,
 )
-from meanstream.pipelines.beam.agents.pairs.pairwise_shard import FederationShard, PairTurn
 from meanstream.pipelines.beam.agents.release_agents import REFUSALS
 from meanstream.pipelines.beam.agents.split_agents import SplitByShard
-from meanstream.pipelines.beam.agents.ticks import TickShards, TicksOf
 from meanstream.pipelines.beam.agents.waiting_samples import (
-    WaitingTurns,
-    keep_waiting,
+    ShardTurns,
     take_waiting_samples,
     waiting_up_to,
 )
+from meanstream.pipelines.beam.beam_runners import run_on_runner
+from meanstream.pipelines.beam.beam_sinks import WriteEvents
+from meanstream.pipelines.beam.element_types.beam_source import SourceLocation
 from meanstream.pipelines.beam.element_types.elements import SampleFields
 from meanstream.pipelines.beam.input.beam_intake import SampleIntake
 from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
-from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
+from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
+from meanstream.pipelines.beam.keyed_state.keyed_steps import Cells
 from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
-from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
-from meanstream.pipelines.beam.worker.beam_windows import ForGood, with_window_time
+from meanstream.pipelines.beam.worker.beam_steps import ForGood, typed_outputs, with_window_time
 from meanstream.pipelines.beam.worker.transform_arguments import (
     as_kind,
     as_seconds,
     require_timers,
     shown_settings,
 )
-from meanstream.pipelines.beam.worker.transform_outputs import typed_outputs
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation, require_beam_secret_named
 from meanstream.streaming.engine.engine_options import EngineOptions
-from meanstream.streaming.events.encode import encode_columns_as_lines
+from meanstream.streaming.events.encode import EventLines, encode_columns_as_lines
 from meanstream.streaming.events.times import iso_times, time_as_datetime
 from meanstream.streaming.events.wire import PersonalEstimate, Refusal
+from meanstream.streaming.sinks.sink_protocol import Trust
 from meanstream.streaming.store.secret_source import noise_from_secret
 
 ESTIMATES = "estimates"
@@ -109,10 +105,11 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
     Input as for `ReleaseMeans`; output: `PairwiseCollaborated`. Samples of agents beyond
     `max_agents` are counted and left out.
 
-    **Privacy.** Neighboring streams differ in the value of one sample; who produced samples and when is public. All
-    releases of an agent to one reader are (epsilon, delta)-differentially private, and are charged to the ordered pair
-    before they leave. They are for that reader: readers who pool them average the noise away. A reader that was
-    refused a release learns alone from then on.
+    **Privacy.** Neighboring streams differ in the value of one sample; who produced samples and
+    when is public. All releases of an agent to one reader are (epsilon, delta)-differentially
+    private, and are charged to the ordered pair before they leave. They are for that reader:
+    readers who pool them average the noise away. A reader that was refused a release learns alone
+    from then on.
 
     Parameters
     ----------
@@ -140,8 +137,10 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
     >>> secret = SecretLocation(file=getfixture("tmp_path") / "secret")
     >>> make_secret(secret.file)
     >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-    ...     sent = pipeline | beam.Create(samples, reshuffle=False) | CollaboratePairwise(settings, secret=secret)
-    ...     _ = sent.releases | beam.Map(lambda batch: print(batch.reader[0], "received", len(batch) // 2, "releases"))
+    ...     given = pipeline | beam.Create(samples, reshuffle=False)
+    ...     sent = given | CollaboratePairwise(settings, secret=secret)
+    ...     _ = sent.releases | beam.Map(
+    ...         lambda batch: print(batch.reader[0], "received", len(batch) // 2, "releases"))
     ann received 30 releases
     """
 
@@ -214,21 +213,16 @@ def step_pairs(
     return PairwiseCollaborated(estimates, releases, refusals, given.rejected)
 
 
-class StepFederation(Step):
+class StepFederation(ShardTurns):
     """Private to addressed: a federation, its samples and its ledger, as state of one key.
 
-    **Privacy.** Noise is a function of (secret, ordered pair, index, input): what is executed again releases the same
-    again. A release is charged in the state before it leaves.
+    **Privacy.** Noise is a function of (secret, ordered pair, index, input): what is executed again
+    releases the same again. A release is charged in the state before it leaves.
     """
 
-    MADE = MADE
-    WAITING = BagStateSpec("waiting", BytesCoder())
-    TICKS = BagStateSpec("ticks", BytesCoder())
-    FEDERATION = ReadModifyWriteStateSpec("federation", BytesCoder())
-    CHARGES = ReadModifyWriteStateSpec("charges", BytesCoder())
-    LEDGER = BagStateSpec("ledger", BytesCoder())
-    TARGET = ReadModifyWriteStateSpec("target", BytesCoder())
-    DUE = TimerSpec("due", TimeDomain.WATERMARK)
+    VALUES = ("federation", "charges")
+    BAGS = ("ledger",)
+    TIMER = "due"
 
     def __init__(
         self,
@@ -241,9 +235,9 @@ class StepFederation(Step):
         plain = {"state": "pairwise", **settings.plain(), "refresh": windows.refresh}
 
         # State belongs to these settings and this secret, and refuses others.
-        self.owner = StateOwner(settings=plain, secret=secret)
+        owner = StateOwner(settings=plain, secret=secret)
+        super().__init__(owner, windows)
         self._settings = settings
-        self._windows = windows
         self._secret = secret
         self._level = options.level
         self._members = options.members
@@ -251,8 +245,7 @@ class StepFederation(Step):
 
     def setup(self) -> None:
         """Begin to count."""
-        self._coder = ForShardCoder()
-        self._mark = self.owner.mark()
+        super().setup()
         self._noise: NoiseSource | None = None
         # How many releases there are depends on values, where an agent queries those of its class
         # alone.
@@ -263,55 +256,25 @@ class StepFederation(Step):
             for why in ("late", "duplicate", "too_many_agents")
         }
 
-    def process(  # noqa: PLR0917 - all of the state that says whether it is another's
-        self,
-        element: tuple[int, Packed | Tick],
-        waiting: Any = beam.DoFn.StateParam(WAITING),
-        ticks: Any = beam.DoFn.StateParam(TICKS),
-        timer: Any = beam.DoFn.TimerParam(DUE),
-        state: Any = beam.DoFn.StateParam(FEDERATION),
-        charges: Any = beam.DoFn.StateParam(CHARGES),
-        made: Any = beam.DoFn.StateParam(MADE),
-        target: Any = beam.DoFn.StateParam(TARGET),
-    ) -> None:
-        """Keep samples until their window has ended."""
-        # Samples wait for their window, as for other agents.
-        self._mark.claim(made, waiting, ticks, state, charges)
-        turns = WaitingTurns(ticks, target, timer, self._coder, self._windows.released)
-        keep_waiting(element[1], waiting, turns)
+    def when(self, number: int) -> Timestamp:
+        """Give the time of a window's turn."""
+        return self._windows.released(number)
 
-    @on_timer(DUE)  # type: ignore[untyped-decorator]
-    @discreet_step
-    def due(  # noqa: PLR0917 - all of the state
-        self,
-        time: Any = beam.DoFn.TimestampParam,
-        waiting: Any = beam.DoFn.StateParam(WAITING),
-        ticks: Any = beam.DoFn.StateParam(TICKS),
-        state: Any = beam.DoFn.StateParam(FEDERATION),
-        charges: Any = beam.DoFn.StateParam(CHARGES),
-        ledger: Any = beam.DoFn.StateParam(LEDGER),
-        made: Any = beam.DoFn.StateParam(MADE),
-        target: Any = beam.DoFn.StateParam(TARGET),
-        timer: Any = beam.DoFn.TimerParam(DUE),
-    ) -> Iterator[Any]:
+    def turn(self, due: list[Tick], cells: Cells) -> Iterator[Any]:
         """Step through the windows that have ended, the earliest first.
 
         Charge, and only then tell.
         """
-        # Windows in their order, each with a charge before anything is told.
-        self._mark.claim(made, waiting, ticks, state, charges)
-        due = WaitingTurns(ticks, target, timer, self._coder, self._windows.released).take(time)
-        if not due:
-            return
-
-        samples = take_waiting_samples(waiting, due[-1].number, self._windows)
+        samples = take_waiting_samples(cells.waiting, due[-1].number, self._windows)
         if self._noise is None:
             self._noise = noise_from_secret(self._secret.load(), self._settings.name)
 
         # The state of the federation, and what it has spent.
-        shard = FederationShard(self._settings, self._noise, self._capacity, state.read() or b"")
-        spend = SpendLedger(charges.read() or b"")
-        rows = ReleaseLedger(spend, ledger.read)
+        shard = FederationShard(
+            self._settings, self._noise, self._capacity, cells.federation.read() or b""
+        )
+        spend = SpendLedger(cells.charges.read() or b"")
+        rows = ReleaseLedger(spend, cells.ledger.read)
         told: list[Any] = []
 
         for tick in due:
@@ -319,7 +282,7 @@ class StepFederation(Step):
             turn = shard.turn(taken, tick.number, self._windows)
             charged, refused, row = rows.charge(turn.released, shard.words(turn))
             if row is not None:
-                ledger.add(row)
+                cells.ledger.add(row)
 
             # An agent whose release was refused goes on alone.
             shard.alone[turn.reader[refused]] = True
@@ -329,8 +292,8 @@ class StepFederation(Step):
             told += self._tell(shard, charged, refused, turn, tick)
 
         # Both states are written before a result leaves.
-        charges.write(spend.to_bytes())
-        state.write(shard.to_bytes())
+        cells.charges.write(spend.to_bytes())
+        cells.federation.write(shard.to_bytes())
         yield from told
 
     def _tell(
@@ -472,3 +435,46 @@ def _choices(settings: PairwiseStreamSettings) -> dict[str, Any]:
         name: getattr(settings, name)
         for name in ("schedule", "weights", "variance", "stddev", "significance")
     }
+
+
+def run_pairs_file(
+    settings: PairwiseStreamSettings,
+    source: SourceLocation,
+    sinks: Mapping[str, Path | str],
+    *,
+    secret: SecretLocation,
+    engine_options: EngineOptions,
+    runner: str = "FnApiRunner",
+    arguments: Sequence[str] = (),
+) -> dict[str, int]:
+    """Read a file or a topic, let agents query each other, answer everyone once.
+
+    Return the pipeline's counters.
+
+    **Privacy.** Only estimates leave, each for its agent: what one agent releases to another stays
+    in the pipeline.
+    """
+    capacity = pairwise_capacity(settings, engine_options.max_agents)
+
+    def build(pipeline: beam.Pipeline) -> None:
+        read = agents_part_outputs(ReadAgents(settings.release, engine_options, secret, 1))
+        split = agents_part_split(
+            pipeline | "Source" >> beam.Create([source], reshuffle=False) | "Read" >> read
+        )
+        step = StepFederation(settings, WINDOWS, secret, engine_options, capacity)
+        estimates = step_pairs(split, step, WINDOWS).estimates
+
+        for place in sinks.values():
+            write = WriteEvents(place, _lines, role="sink", trust=Trust.PRIVATE)
+            _ = estimates | "Write estimates" >> write
+
+    counters = run_on_runner(runner, arguments, build)
+    for place in sinks.values():
+        if isinstance(place, Path):
+            place.touch()
+
+    return counters
+
+
+def _lines(batch: EstimateBatch) -> EventLines:
+    return EventLines(PersonalEstimate, batch.lines)

@@ -6,7 +6,7 @@ What its bytes become, and what becomes bytes again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,9 @@ from meanstream.operators.records import Bools, Floats, Ints, ReleaseColumns, Wo
 from meanstream.pipelines.beam.agents.agents_elements import AgentSamples
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.element_types.beam_samples import repeated_samples
+from meanstream.pipelines.beam.element_types.columns_coder import register_elements
 from meanstream.pipelines.beam.element_types.packed import names_of_packed, packed, unpacked
+from meanstream.streaming.events.wire import release_ids
 
 NEVER = -(2**62)
 
@@ -136,7 +138,7 @@ class FederationShard:
         return numbers, point[order].astype(np.int64), time[order], unused
 
     def _numbers(self, agent: Ints, every: list[str]) -> Ints:
-        """Give agents their numbers, new ones in their order; -1 where there is no room for another."""
+        """Give agents their numbers, new ones in their order; -1 where there is no room."""
         found, first = np.unique(agent, return_index=True)
         of = np.full(len(every), -1, np.int64)
         for code in found[np.argsort(first)].tolist():
@@ -164,3 +166,60 @@ class FederationShard:
         none = np.zeros(0, np.int64)
 
         return ReleaseBatch(releases=columns, version=made.version, time=made.time, exhausted=none)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PairBatch:
+    """Each release for its reader and for no one else: what agents told those who asked them.
+
+    Attributes
+    ----------
+    agent, reader : pyarrow array of strings (n,)
+        Who was queried, and who asked.
+    number : int
+        Of the window at whose end they were made.
+    releases : ReleaseColumns
+        `index` counts those of one agent to one reader.
+    time : float array (n,)
+        Event time at which each became due, seconds since the epoch.
+    """
+
+    agent: pa.Array
+    reader: pa.Array
+    number: int
+    releases: ReleaseColumns
+    time: Floats
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+
+register_elements(pairs=PairBatch)
+
+
+def pairwise_release_columns(batch: ReleaseBatch, which: Ints) -> ReleaseColumns:
+    """Select releases; their agents are named next to them, in the same order."""
+    return replace(batch.releases.take(which), agent=np.arange(len(which)))
+
+
+def pairwise_release_ids(
+    agent: list[str], reader: list[str], index: list[int], *, deployment: str | None
+) -> list[str]:
+    """Give the ids of pairwise releases.
+
+    Deployment, who was queried, who asked, which of the one to the other it is.
+
+    Examples
+    --------
+    >>> pairwise_release_ids(["tail 7"], ["N14228"], [3], deployment="pairs")
+    ['pairs/tail%207:N14228:3']
+    """
+    places = list(range(len(agent)))
+    asked = [
+        one.removesuffix(":0")
+        for one in release_ids(agent, places, [0] * len(agent), deployment=deployment)
+    ]
+
+    return [
+        f"{one}:{told}" for one, told in zip(asked, release_ids(reader, places, index), strict=True)
+    ]

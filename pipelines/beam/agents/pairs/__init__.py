@@ -1,1 +1,0 @@
-"""The paper's pairs on Beam."""
