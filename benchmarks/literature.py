@@ -38,7 +38,7 @@ from benchmarks.real_data import noise_of, settings_of
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.defaults import SPREAD_SHARE
 from meanstream.operators.collaboration.alone import FittedAlone
-from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
+from meanstream.operators.collaboration.covariates.covariate_design import AgentCovariates
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.collaboration.registry import make_collaboration
 from meanstream.operators.collaboration.variance.pooled_variance import pooled_own_means

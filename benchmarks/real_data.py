@@ -51,9 +51,11 @@ from benchmarks.real.subgroups import subgroup_rows, subgroup_table
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.defaults import SPREAD_SHARE
 from meanstream.operators.collaboration.alone import FittedAlone
-from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
-from meanstream.operators.collaboration.registry import make_collaboration
-from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
+from meanstream.operators.collaboration.covariates.covariate_design import AgentCovariates
+from meanstream.operators.collaboration.registry import (
+    estimate_with_two_variances,
+    make_collaboration,
+)
 from meanstream.operators.collaboration.variance.pooled_variance import pooled_own_means
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import AgentEstimates, OwnMeans, OwnSamples, ReleaseColumns

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from numbers import Integral, Real
+from typing import Any
 from unicodedata import is_normalized
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
@@ -85,6 +86,12 @@ def require_between(low: float, high: float, **parameters: float) -> None:
     """Refuse every parameter outside the open interval (low, high)."""
     for name, value in parameters.items():
         require(low < value < high, name, f"lie strictly between {low} and {high}", value)
+
+
+def require_version(state: Mapping[str, Any], version: int) -> None:
+    """Refuse a snapshot of another version."""
+    got = int(state["version"])
+    require(got == version, "snapshot version", f"be {version}", got)
 
 
 def require_bounds(lower: float, upper: float) -> None:

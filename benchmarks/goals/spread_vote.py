@@ -18,8 +18,10 @@ import numpy as np
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.collaboration.alone import FittedAlone
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
-from meanstream.operators.collaboration.registry import make_collaboration
-from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
+from meanstream.operators.collaboration.registry import (
+    estimate_with_two_variances,
+    make_collaboration,
+)
 from meanstream.operators.collaboration.variance.pooled_variance import pooled_own_means
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Floats, Ints

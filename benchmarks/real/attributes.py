@@ -15,7 +15,7 @@ from pyarrow import csv
 
 from benchmarks.real.sets import OWNERS, VALUES
 from meanstream.lab.demo.flights import flights_file
-from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
+from meanstream.operators.collaboration.covariates.covariate_design import AgentCovariates
 from meanstream.streaming.agents.declared_covariates import covariates_of_table
 
 PLANES = ("year", "type", "manufacturer", "model", "engines", "seats", "engine")

@@ -19,8 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from meanstream.operators.collaboration.registry import make_collaboration
-from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
+from meanstream.operators.collaboration.registry import (
+    estimate_with_two_variances,
+    make_collaboration,
+)
 from meanstream.operators.records import Floats, Ints, OwnMeans, ReleaseColumns
 
 STDDEV = 0.5

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from meanstream.operators.agents.release_times import Counts, Every, Steady
 from meanstream.operators.counters.base import ENDLESS
 from meanstream.operators.counters.decayed import LARGEST_DECAY, Decayed, decay_of_half_life
-from meanstream.operators.counters.sliding import Sliding
-from meanstream.operators.counters.windowed import LONGEST_WINDOW
+from meanstream.operators.counters.windowed import LONGEST_WINDOW, Sliding
 from meanstream.operators.durations import duration_text, parse_duration
 from meanstream.operators.validation import require
 
@@ -178,25 +177,25 @@ def parse_memory(text: str) -> Memory:
     >>> str(parse_memory("half-life: 05000")), str(parse_memory("window:2w")), parse_memory("forever").forgets
     ('half-life:5000', 'window:14d', False)
     """
-    kind, _, rest = text.partition(":")
-    rest = rest.strip()
+    kind, _, length = text.partition(":")
+    length = length.strip()
 
     if text == FOREVER:
         return Memory()
-    require(kind in ("half-life", "window") and rest != "", "memory", _FORMS, text)
+    require(kind in ("half-life", "window") and length != "", "memory", _FORMS, text)
 
-    if rest[-1].isdigit():
+    if length[-1].isdigit():
         require(
-            rest.isascii() and rest.isdigit() and 0 < int(rest[:20]) < ENDLESS,
+            length.isascii() and length.isdigit() and 0 < int(length[:20]) < ENDLESS,
             "memory",
             _FORMS,
             text,
         )
 
-        return Memory(kind, samples=int(rest))
+        return Memory(kind, samples=int(length))
 
     try:
-        seconds = parse_duration("memory", rest)
+        seconds = parse_duration("memory", length)
     except ValueError:
         raise ValueError(f"memory must {_FORMS}, got {text!r}") from None
 

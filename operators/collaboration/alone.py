@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, ReleaseColumns
-from meanstream.operators.validation import require, require_between
+from meanstream.operators.validation import require_between, require_version
 
 _ANSWERED = (
     "value",
@@ -121,7 +121,7 @@ class ReleaseCount:
     @classmethod
     def restore(cls, state: dict[str, Any]) -> ReleaseCount:
         """Make the same of its snapshot."""
-        require(state["version"] == 1, "snapshot version", "be 1", state["version"])
+        require_version(state, 1)
         return cls(int(state["n"]))
 
 

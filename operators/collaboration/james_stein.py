@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from meanstream.operators.collaboration.alone import FittedAlone, half_width_alone
-from meanstream.operators.collaboration.joint.joint_means import JointMeans
+from meanstream.operators.collaboration.joint_means import JointMeans
 from meanstream.operators.collaboration.noise_share import NO_NOISE, FittedNoise, NoiseShare
-from meanstream.operators.collaboration.prior.fit_of_bins import FitOfBins, releases_fit_for_bins
+from meanstream.operators.collaboration.prior.mixture_prior import FitOfBins, releases_fit_for_bins
 from meanstream.operators.collaboration.prior.release_bins import ReleaseBins
 from meanstream.operators.collaboration.variance.variance_posterior import (
     VariancePosterior,

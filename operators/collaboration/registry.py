@@ -7,23 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol
+from pkgutil import resolve_name
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
 
 from meanstream.operators.collaboration.alone import LearningAlone, ReleaseCount
-from meanstream.operators.collaboration.consensus import Consensus
 from meanstream.operators.collaboration.covariates.covariate_design import CovariateDesign
 from meanstream.operators.collaboration.covariates.covariate_releases import CovariateReleases
-from meanstream.operators.collaboration.covariates.prior_with_covariates import PriorWithCovariates
-from meanstream.operators.collaboration.james_stein import JamesStein
-from meanstream.operators.collaboration.prior.mixture_prior import LearnedPrior
-from meanstream.operators.collaboration.prior.prior_by_count import PriorByCount
-from meanstream.operators.collaboration.prior.release_bins import ReleaseBins
-from meanstream.operators.collaboration.same_mean_tests import SameMeanTests
-from meanstream.operators.collaboration.sorted_releases import SortedReleases
-from meanstream.operators.collaboration.two_variances import (
-    FittedPopulation,
-    estimate_with_two_variances,
+from meanstream.operators.collaboration.covariates.prior_with_covariates import (
+    FittedWithCovariates,
+    PriorWithCovariates,
 )
+from meanstream.operators.collaboration.james_stein import JamesStein
+from meanstream.operators.collaboration.levels.prior_of_levels import FittedLevels
+from meanstream.operators.collaboration.prior.mixture_prior import LearnedPrior
+from meanstream.operators.collaboration.prior.prior_by_count import FittedByCount, PriorByCount
+from meanstream.operators.collaboration.prior.release_bins import ReleaseBins
 from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
 from meanstream.operators.entry_points import (
     COLLABORATIONS_GROUP,
@@ -31,8 +31,100 @@ from meanstream.operators.entry_points import (
     register_passed,
     valid_own_name,
 )
-from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, ReleaseColumns
+from meanstream.operators.records import AgentEstimates, Floats, Ints, OwnMeans, ReleaseColumns
 from meanstream.operators.validation import require
+
+ALIKE = 1.02
+"""Variances whose ratio is within this of 1 give one answer."""
+
+
+class FittedPopulation(Protocol):
+    """What everyone's releases say: public, computed once per snapshot."""
+
+    def estimate(self, own: OwnMeans, *, level: float = 0.95) -> AgentEstimates:
+        """Private: answer each agent, given its own raw mean."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Public: the population as plain data.
+
+        At least `method`, `n_agents`, `n_components` and `components`.
+        """
+        ...
+
+
+@runtime_checkable
+class HasMembers(Protocol):
+    """A fitted population that says with whom each agent is averaged."""
+
+    def members(self, own: OwnMeans) -> list[Ints]:
+        """Private: the other agents of the class of each, by number; for that agent only."""
+        ...
+
+
+def estimate_with_two_variances(
+    fitted: FittedPopulation, own: OwnMeans, *, level: float = 0.95
+) -> AgentEstimates:
+    """Private: answer each agent, given its own raw mean; addressed to that agent only.
+
+    Parameters
+    ----------
+    fitted : FittedPopulation
+        Public: what everyone's releases say.
+    own : OwnMeans
+        With the variance of each mean for its interval and for its value.
+    level : float
+        Nominal coverage of the intervals.
+
+    Notes
+    -----
+    Where samples depend on each other an own mean is worth less than that many independent samples if the next month is
+    asked for, and as much if another half of the same samples is. The value rests on the variance of one sample, and
+    the interval on that of the long run: the long one makes values worse where a half or a block of time is asked for,
+    and hardly better by the next month. The learned prior does both at once: its interval is that of its answer's
+    error. Of others the interval is that of an answer with the long-run variance, about the value; each of its sides is
+    the root of the squares of its own length and of what the value was moved by.
+
+    **Privacy.** How many agents have two variances depends on raw values, and how most priors evaluate on the number of
+    agents: those evaluate all of them twice. The prior by count evaluates one agent as among whatever others.
+
+    Examples
+    --------
+    >>> from meanstream.operators.collaboration.alone import FittedAlone
+    >>> own = OwnMeans(agent=np.array([0]), count=np.array([4]), mean=np.array([2.0]), variance=np.array([1.0]),
+    ...                value_variance=np.array([0.25]))
+    >>> answer = estimate_with_two_variances(FittedAlone(), own)
+    >>> answer.value.tolist(), answer.upper.round(2).tolist()
+    ([2.0], [3.96])
+    """
+    answer = fitted.estimate(own, level=level)
+    plain = fitted.without if isinstance(fitted, FittedWithCovariates | FittedLevels) else fitted
+    if isinstance(plain, FittedByCount):
+        return answer
+
+    ratio = own.variance / np.maximum(own.value_variance, np.finfo(np.float64).tiny)
+    two = (ratio > ALIKE) | (ratio < 1 / ALIKE)
+    if not two.any():
+        return answer
+
+    short = fitted.estimate(replace(own, variance=own.value_variance), level=level)
+    value = np.where(two, short.value, answer.value)
+    moved = answer.moved
+    if moved is not None and short.moved is not None:
+        moved = np.where(two, short.moved, moved)
+
+    shift = value - answer.value
+
+    def side(length: Floats) -> Floats:
+        return np.asarray(np.sqrt(np.square(length) + np.square(shift)))
+
+    return replace(
+        answer,
+        value=value,
+        lower=np.where(two, value - side(answer.value - answer.lower), answer.lower),
+        upper=np.where(two, value + side(answer.upper - answer.value), answer.upper),
+        moved=moved,
+    )
 
 
 class ReleaseSummary(Protocol):
@@ -87,18 +179,27 @@ class Collaboration(Protocol):
 
 SUMMARIES: dict[str, type[Any]] = {
     "bins": ReleaseBins,
-    "sorted": SortedReleases,
     "count": ReleaseCount,
     "covariates": CovariateReleases,
 }
 """The kinds of summary; `restore` of each makes one of its snapshot."""
 
+OF_PAPERS = {
+    "tests": "meanstream.lab.papers.colme.same_mean_tests:SameMeanTests",
+    "consensus": "meanstream.lab.papers.colme.consensus:Consensus",
+}
+"""The papers' collaborations, by where their classes are: loaded by name."""
+
+
+def _of_paper(name: str) -> Callable[[float, float, float], Collaboration]:
+    return lambda _, __, significance: resolve_name(OF_PAPERS[name])(significance)
+
+
 COLLABORATIONS: dict[str, Callable[[float, float, float], Collaboration]] = {
     PriorByCount.name: lambda lower, upper, _: PriorByCount(lower, upper),
     LearnedPrior.name: lambda lower, upper, _: LearnedPrior(lower, upper),
     JamesStein.name: lambda lower, upper, _: JamesStein(lower, upper),
-    SameMeanTests.name: lambda _, __, significance: SameMeanTests(significance),
-    Consensus.name: lambda _, __, significance: Consensus(significance),
+    **{name: _of_paper(name) for name in OF_PAPERS},
     LearningAlone.name: lambda *_: LearningAlone(),
 }
 

@@ -158,9 +158,9 @@ def _staircase(epsilon: float) -> tuple[Floats, Floats, float]:
 
 def _few_draws(away: Floats, variance: Floats, noise: Floats, number: int) -> ReleaseLaw:
     node, weight = _gamma_nodes(number)
-    total = variance + noise / number * node[:, np.newaxis]
+    total = variance + noise / number * node[:, None]
     square = away * away / total
-    log_part = np.log(weight)[:, np.newaxis] - 0.5 * (square + np.log(total) + _LOG_TWO_PI)
+    log_part = np.log(weight)[:, None] - 0.5 * (square + np.log(total) + _LOG_TWO_PI)
     top = log_part.max(axis=0)
     share = np.exp(log_part - top)
     sum_of_shares = share.sum(axis=0)

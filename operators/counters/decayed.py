@@ -107,13 +107,13 @@ class Decayed(Counter):
     def workload(self, n: int) -> Floats:
         """Return the decays between releases, lower triangular."""
         steps = np.cumprod(np.concatenate([[1.0], self._decays(np.arange(2, n + 1))]))
-        return np.tril(steps[:, np.newaxis] / steps)
+        return np.tril(steps[:, None] / steps)
 
     def matrix(self, n: int) -> Floats:
         """Return `b_{k-e}` times the decay from release `e` to release `k`."""
         buffers = self.buffers
         lag = np.subtract.outer(np.arange(n), np.arange(n))
-        later = (buffers.weight * buffers.decay ** np.arange(max(n - 1, 0))[:, np.newaxis]).sum(-1)
+        later = (buffers.weight * buffers.decay ** np.arange(max(n - 1, 0))[:, None]).sum(-1)
         return np.append(1.0, later)[np.maximum(lag, 0)] * self.workload(n)
 
     def noise_variance(self, release: Ints) -> Floats:
@@ -124,7 +124,7 @@ class Decayed(Counter):
         """Return the variance of `noise_k - noise_{k-1}`, for rows that have not waited."""
         release, buffers = np.asarray(release), self.buffers
         decay = self._decays(release)
-        change = buffers.weight * (decay[..., np.newaxis] * buffers.decay - 1.0)
+        change = buffers.weight * (decay[..., None] * buffers.decay - 1.0)
         before = self._held(np.maximum(release - 1, 1))
         varies = (decay * buffers.weight.sum() - 1.0) ** 2
         varies = varies + np.einsum("...m,...mn,...n->...", change, before, change)
@@ -150,8 +150,8 @@ class Decayed(Counter):
         decay = self.waited(turns)
         some = np.flatnonzero(turns)
         if len(some):
-            state["buffers"][rows[some]] *= decay[some, np.newaxis]
-            state["shared"][rows[some]] *= (decay * decay)[some, np.newaxis, np.newaxis]
+            state["buffers"][rows[some]] *= decay[some, None]
+            state["shared"][rows[some]] *= (decay * decay)[some, None, None]
 
         return decay
 
@@ -166,10 +166,10 @@ class Decayed(Counter):
         rows = counter_rows(rows)
         buffers = self.buffers
         decay = self._decays(release)
-        held = state["buffers"][rows] * decay[:, np.newaxis]
-        shared = state["shared"][rows] * (decay * decay)[:, np.newaxis, np.newaxis]
+        held = state["buffers"][rows] * decay[:, None]
+        shared = state["shared"][rows] * (decay * decay)[:, None, None]
         noise = fresh + toeplitz_weighted(held, buffers.weight)
-        state["buffers"][rows] = held * buffers.decay + fresh[:, np.newaxis]
+        state["buffers"][rows] = held * buffers.decay + fresh[:, None]
         state["variance"][rows] = self._variance(shared)
         state["shared"][rows] = shared * np.multiply.outer(buffers.decay, buffers.decay) + 1.0
 
@@ -184,9 +184,9 @@ class Decayed(Counter):
     ) -> Floats:
         """Return the covariance of this noise with the weighted sum of the earlier ones, through the buffers."""
         buffers = self.buffers
-        past = state["past"][rows] * self._decays(release)[:, np.newaxis]
+        past = state["past"][rows] * self._decays(release)[:, None]
         own = 1.0 + buffers.decay * (self._held(release) * buffers.weight).sum(-1)
-        state["past"][rows] = past * buffers.decay + coefficient[:, np.newaxis] * own
+        state["past"][rows] = past * buffers.decay + coefficient[:, None] * own
 
         return toeplitz_weighted(past, buffers.weight)
 
@@ -213,7 +213,7 @@ class Decayed(Counter):
         Shape (..., m, m).
         """
         early = self._early_held
-        after = np.maximum(release - len(early), 0)[..., np.newaxis, np.newaxis]
+        after = np.maximum(release - len(early), 0)[..., None, None]
         ratio = self.decay**2 * np.multiply.outer(self.buffers.decay, self.buffers.decay)
         later = early[-1] * ratio**after + self.decay**2 * toeplitz_geometric(ratio, after)
         first = early[np.minimum(release, len(early)) - 1]
@@ -236,7 +236,7 @@ class Decayed(Counter):
         rate = self.buffers.rate
         early = np.array(self.early[column : self.horizon - 1])
         past = np.cumprod(np.append(1.0, early))
-        explicit = ((left * rate ** np.arange(len(past))[:, np.newaxis]).sum(-1) * past) ** 2
+        explicit = ((left * rate ** np.arange(len(past))[:, None]).sum(-1) * past) ** 2
         rest = max(self.horizon - column - len(past), 0)
         rate_now = rate * self.decay
         start = left * rate ** (len(past) - 1) * past[-1] * rate_now

@@ -166,7 +166,7 @@ class Optimal(Counter):
         """Return the covariance with the earlier ones through what each draw contributes to their weighted sum."""
         row_of = self.factors.noise[release - 1]
         past = state["past"][rows]
-        state["past"][rows] = past + coefficient[:, np.newaxis] * row_of
+        state["past"][rows] = past + coefficient[:, None] * row_of
         return np.asarray((past * row_of).sum(axis=1))
 
 

@@ -58,7 +58,7 @@ class Pm1(Counter):
     def lagged_covariance(self, n: int, lags: int) -> Floats:
         """Return the number of the earlier release: they share its draws."""
         return np.asarray(
-            np.maximum(np.arange(1, n + 1) - np.arange(lags)[:, np.newaxis], 0), dtype=np.float64
+            np.maximum(np.arange(1, n + 1) - np.arange(lags)[:, None], 0), dtype=np.float64
         )
 
     def noise_variance(self, release: Ints) -> Floats:

@@ -91,7 +91,7 @@ class Pm2(Counter):
         """Return `B[k, e] = 1` if and only if `e <= k < e + 2**v2(e)`."""
         first = np.arange(1, n + 1)
         last = first + (1 << counter_lowest_bit(first)) - 1
-        release = first[:, np.newaxis]
+        release = first[:, None]
         return ((first <= release) & (release <= last)).astype(np.float64)
 
     def lagged_covariance(self, n: int, lags: int) -> Floats:
@@ -100,7 +100,7 @@ class Pm2(Counter):
         The ones that their binary representations begin with.
         """
         later = np.arange(1, n + 1)
-        earlier = np.maximum(later - np.arange(lags)[:, np.newaxis], 0)
+        earlier = np.maximum(later - np.arange(lags)[:, None], 0)
         _, differing = np.frexp((later ^ earlier).astype(np.float64))
         return np.asarray(np.bitwise_count(later >> differing.astype(np.int64)), dtype=np.float64)
 
@@ -122,9 +122,7 @@ class Pm2(Counter):
     def _step(self, state: State, rows: Ints | slice, release: Ints, fresh: Floats) -> Floats:
         level = counter_lowest_bit(release)
         noise = state["noise"][rows]
-        noise[np.arange(noise.shape[1]) < level[:, np.newaxis]] = (
-            0.0  # joined into the new partial sum
-        )
+        noise[np.arange(noise.shape[1]) < level[:, None]] = 0.0  # joined into the new partial sum
         noise[np.arange(len(fresh)), level] = fresh
         state["noise"][rows] = noise
 
@@ -140,11 +138,11 @@ class Pm2(Counter):
         """Return the sum, over the partial sums in use, of the coefficients of the earlier releases that used them."""
         past = state["past"][rows]
         level = np.arange(past.shape[1])
-        past[level <= counter_lowest_bit(release)[:, np.newaxis]] = (
+        past[level <= counter_lowest_bit(release)[:, None]] = (
             0.0  # dropped, or created by this release
         )
-        used = (release[:, np.newaxis] >> level) & 1
-        state["past"][rows] = past + used * coefficient[:, np.newaxis]
+        used = (release[:, None] >> level) & 1
+        state["past"][rows] = past + used * coefficient[:, None]
 
         return _sum_levels(past * used)
 

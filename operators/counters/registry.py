@@ -10,10 +10,9 @@ from meanstream.operators.counters.decayed import Decayed
 from meanstream.operators.counters.optimal import Optimal
 from meanstream.operators.counters.pm1 import Pm1
 from meanstream.operators.counters.pm2 import Pm2
-from meanstream.operators.counters.sliding import Sliding
 from meanstream.operators.counters.toeplitz import Toeplitz
 from meanstream.operators.counters.two_level import TwoLevel
-from meanstream.operators.counters.windowed import Windowed
+from meanstream.operators.counters.windowed import Sliding, Windowed
 from meanstream.operators.noise.calibration import (
     Calibration,
     calibrated_gaussian_stddev,

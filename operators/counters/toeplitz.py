@@ -50,7 +50,7 @@ def lower_toeplitz(column: Floats) -> Floats:
     [[1.0, 0.0], [0.5, 1.0]]
     """
     place = np.arange(len(column))
-    return np.tril(column[place[:, np.newaxis] - place])
+    return np.tril(column[place[:, None] - place])
 
 
 @dataclass(frozen=True)
@@ -108,15 +108,13 @@ class Toeplitz(Counter):
     def matrix(self, n: int) -> Floats:
         """Return the lower-triangular Toeplitz matrix of `b`."""
         buffers = fit_toeplitz_buffers(self.horizon)
-        later = (buffers.weight * buffers.decay ** np.arange(max(n - 1, 0))[:, np.newaxis]).sum(-1)
+        later = (buffers.weight * buffers.decay ** np.arange(max(n - 1, 0))[:, None]).sum(-1)
         return lower_toeplitz(np.append(1.0, later)[:n])
 
     def lagged_covariance(self, n: int, lags: int) -> Floats:
         """Return `sum_{j < k - d} b_j b_{j + d}`: running sums, no matrix."""
         buffers = fit_toeplitz_buffers(self.horizon)
-        later = toeplitz_weighted(
-            buffers.decay ** np.arange(n + lags)[:, np.newaxis], buffers.weight
-        )
+        later = toeplitz_weighted(buffers.decay ** np.arange(n + lags)[:, None], buffers.weight)
         coefficient = np.append(1.0, later)
         found = np.zeros((lags, n))
 
@@ -152,7 +150,7 @@ class Toeplitz(Counter):
         buffers = fit_toeplitz_buffers(self.horizon)
         held = state["buffers"][rows]
         noise = fresh + toeplitz_weighted(held, buffers.weight)
-        state["buffers"][rows] = held * buffers.decay + fresh[:, np.newaxis]
+        state["buffers"][rows] = held * buffers.decay + fresh[:, None]
 
         return noise
 
@@ -168,12 +166,12 @@ class Toeplitz(Counter):
         past = state["past"][rows]
         product = np.multiply.outer(buffers.decay, buffers.decay)
         shared = toeplitz_geometric(
-            product, (np.asarray(release) - 1)[:, np.newaxis, np.newaxis]
+            product, (np.asarray(release) - 1)[:, None, None]
         )  # Cov of the buffers
         own = 1.0 + buffers.decay * (shared * buffers.weight).sum(
             -1
         )  # Cov(noise_k, buffers after release k)
-        state["past"][rows] = past * buffers.decay + coefficient[:, np.newaxis] * own
+        state["past"][rows] = past * buffers.decay + coefficient[:, None] * own
 
         return toeplitz_weighted(past, buffers.weight)
 
@@ -270,7 +268,7 @@ def _squared_norm(buffers: Buffers, n: Ints) -> Floats:
 def _squared_sums(factor: Floats, rate: Floats, n: Ints) -> Floats:
     """Return `sum_{j < n} (sum_m factor_m rate_m**j)**2` for each n, in closed form."""
     product = np.multiply.outer(rate, rate)
-    terms = toeplitz_geometric(product, np.asarray(n)[..., np.newaxis, np.newaxis])
+    terms = toeplitz_geometric(product, np.asarray(n)[..., None, None])
     total: Floats = (terms * np.multiply.outer(factor, factor)).sum((-1, -2))
     return total
 

@@ -78,7 +78,7 @@ class TwoLevel(Counter):
     def matrix(self, n: int) -> Floats:
         """Return ones for the blocks that are whole, and for the increments since."""
         draw = np.arange(1, n + 1)
-        release = draw[:, np.newaxis]
+        release = draw[:, None]
         of_block = draw % self.block == 0
         since = draw > release // self.block * self.block
 
@@ -87,7 +87,7 @@ class TwoLevel(Counter):
     def lagged_covariance(self, n: int, lags: int) -> Floats:
         """Return the number of draws that both use: blocks, and increments where both are in one block."""
         later = np.arange(1, n + 1)
-        earlier = np.maximum(later - np.arange(lags)[:, np.newaxis], 0)
+        earlier = np.maximum(later - np.arange(lags)[:, None], 0)
         blocks, since = np.divmod(earlier, self.block)
         return np.asarray(blocks + since * (blocks == later // self.block), dtype=np.float64)
 

@@ -6,8 +6,9 @@ Error of each estimator, users needed, and which one to take.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,19 +21,248 @@ from meanstream.operators.estimators.registry import (
     estimator_class,
     estimator_taken_for,
 )
-from meanstream.operators.forecast.forecast_records import (
-    Candidate,
-    Forecast,
-    forecast_record_carried_sentence,
-    forecast_record_curator_sentence,
-    forecast_record_sentence,
-    forecast_record_warning,
-    recommended_forecast_record,
-)
 from meanstream.operators.forecast.users_needed import users_needed
 from meanstream.operators.rounds.estimator_traits import DECLARED, TAILS
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.validation import require, require_between, require_positive
+
+NOT_WORTH = 0.9
+"""Mean squared error relative to one report each, from which on a search for a narrower window does
+not pay."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """Public: what one estimator is predicted to do.
+
+    Attributes
+    ----------
+    name : str
+        Key of `meanstream.operators.estimators.registry.ESTIMATORS`.
+    kind : str
+        Stages of the plan, "" for others.
+    mse : float
+        Predicted mean squared error on [-1, 1]: of users who are alike, or differ as declared.
+    worst_mse : float
+        The same where users differ so much that no window helps.
+    half_width : float
+        Of the interval, from `mse`, in the value's unit.
+    privacy_half_width : float
+        The part of it that is privacy: it is the root of the sum of the squares of this and of the
+        sampling's.
+    users_needed : int or None
+        For the target; None without a target, or beyond 10**9 users.
+    assumes : str
+        Of the users.
+    trust : {"local", "central"}
+        Whether users protect themselves, or a curator sees every sample.
+    """
+
+    name: str
+    kind: str
+    mse: float
+    worst_mse: float
+    half_width: float
+    privacy_half_width: float
+    users_needed: int | None
+    assumes: str
+    trust: str = "local"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """Public: what `forecast` found.
+
+    Attributes
+    ----------
+    candidates : tuple of Candidate
+        Least error first.
+    recommended : str
+        Name of one of them.
+    sentence : str
+        The recommendation, in the value's unit.
+    warning : str
+        How much users may differ before narrow windows give wrong intervals; "" where nothing is
+        localized.
+    breaking_point : float or None
+        The standard deviation of users' means in that warning, in the value's unit.
+    curator : Candidate
+        What a trusted curator is predicted to do: never recommended over the others, because it is
+        another trust, not another error.
+    curators : tuple of Candidate
+        All that a curator may do, least error first.
+    sampling_half_width : float
+        What the interval would be without any privacy: users are drawn, and their samples.
+    epsilon_needed : dict of str to float or None
+        Smallest epsilon with which the recommended ones reach the target; None without one, or
+        beyond 20.
+    by_epsilon : dict of str to dict of float to float
+        Half-width of the interval by epsilon, of the recommended ones.
+    curator_sentence : str
+        The curator in words.
+    carried : dict of str to (float, float)
+        Per estimator that learns from window to window: how far users' own means spread, and its
+        standard error after ten windows then, both in the value's unit; the narrowest spread first.
+    carried_sentence : str
+        The same in words.
+    """
+
+    users: int
+    epsilon: float
+    level: float
+    between_users: float | None
+    tails: str | None
+    target_half_width: float | None
+    candidates: tuple[Candidate, ...]
+    recommended: str
+    sentence: str
+    warning: str
+    breaking_point: float | None
+    curator: Candidate
+    curators: tuple[Candidate, ...]
+    sampling_half_width: float
+    epsilon_needed: dict[str, float | None]
+    by_epsilon: dict[str, dict[float, float]]
+    curator_sentence: str
+    carried: dict[str, list[tuple[float, float]]]
+    carried_sentence: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def recommended_forecast_record(
+    cases: Mapping[str, Candidate], declared: float | None, tails: str | None
+) -> Candidate:
+    """Take the one for what is declared, unless no search for a narrower window pays.
+
+    Nothing that clips by itself.
+    """
+    plain = cases["no search"]
+    if declared is None and tails is None:
+        return plain
+    best = cases["tails" if declared is None else "declared"]
+
+    if best.mse > NOT_WORTH * plain.mse:
+        return plain
+    return best
+
+
+def forecast_record_sentence(
+    cases: Mapping[str, Candidate],
+    best: Candidate,
+    declared: float | None,
+    z: float,
+    target: float | None,
+) -> str:
+    """Say the recommendation in one sentence.
+
+    `z` turns a standard error on [-1, 1] into a half-width.
+    """
+    plain = cases["no search"]
+    planned = cases["declared"]
+    if best is plain:
+        text = (
+            f"Use one unbiased report of each user: half-width {plain.half_width:.3g}. No search for a narrower window "
+            "would beat it"
+        )
+        would = []
+
+        if declared is None and planned.mse < NOT_WORTH * plain.mse:
+            would.append(f"between_users (0: {planned.half_width:.3g})")
+
+        if (
+            declared is None
+            and cases["tails"].mse < NOT_WORTH * plain.mse
+            and best is not cases["tails"]
+        ):
+            would.append(f"tails (exponential: {cases['tails'].half_width:.3g} if users are alike)")
+
+        if would:
+            text = (
+                f"Use one unbiased report of each user: half-width {plain.half_width:.3g}. Only a declared "
+                f"{' or '.join(would)} would improve on it, if it is true"
+            )
+    elif best is planned:
+        text = (
+            f"Use {best.name} ({best.kind}) while between_users is true: half-width {best.half_width:.3g}, or "
+            f"{plain.half_width:.3g} with one report each"
+        )
+    else:
+        worst = z * math.sqrt(best.worst_mse)
+        text = (
+            f"Use {planned.name} with the declared tails ({best.name}): half-width {best.half_width:.3g} if users are "
+            f"alike, {worst:.3g} if they differ much, or {plain.half_width:.3g} with one report each"
+        )
+
+    if target is not None:
+        needed = "more than 10**9" if best.users_needed is None else f"{best.users_needed:,}"
+        text += f". A half-width of {target:g} needs {needed} users"
+
+    return text + "."
+
+
+def forecast_record_warning(
+    name: str, breaking: float | None, half: float, declared: float | None, level: float
+) -> str:
+    """Say what users who differ more than is declared do to the interval.
+
+    `half` is half the range of a value.
+    """
+    if breaking is None:
+        return ""
+    assumed = (
+        "that users are alike (between_users 0)"
+        if not declared
+        else f"between_users {declared * half:.3g}"
+    )
+
+    return (
+        f"With {name} and {assumed}, the {level:.0%} interval misses half of the time if users' own means have a "
+        f"skewed spread of {breaking * half:.3g}. Declare a true bound, or none."
+    )
+
+
+def forecast_record_curator_sentence(curator: Candidate, best: Candidate) -> str:
+    """Say what trusting a curator would be worth."""
+    needs = (
+        ""
+        if curator.users_needed is None
+        else f", with {curator.users_needed:,} users for the target"
+    )
+
+    return (
+        f"If a curator may see every sample, use {curator.name}: half-width {curator.half_width:.3g}{needs}, or "
+        f"{best.half_width:.3g} if users protect themselves ({best.name})."
+    )
+
+
+def forecast_record_carried_sentence(
+    carried: Mapping[str, list[tuple[float, float]]], plain: float
+) -> str:
+    """Say what windows that follow one another gain by what the ones before have shown.
+
+    Examples
+    --------
+    >>> forecast_record_carried_sentence({"repeating": [(0.2, 0.05), (3.0, 0.6)]}, 0.5)
+    "After ten windows in a row (repeating) the standard error is 0.05 if users' own means spread by 0.2, and \
+0.6 by 3. For a single window it is 0.5. Intervals are about as wide as those of one report of each user."
+    """
+    parts = []
+    for name, errors in carried.items():
+        (spread, least), *more = errors
+        others = "".join(f", {error:.2g} by {wider:.2g}" for wider, error in more[:-1])
+        last = "".join(f", and {error:.2g} by {wider:.2g}" for wider, error in more[-1:])
+        parts.append(
+            f"After ten windows in a row ({name}) the standard error is {least:.2g} if users' own means spread by "
+            f"{spread:.2g}{others}{last}. For a single window it is {plain:.2g}. Intervals are about as wide as "
+            "those of "
+            "one report of each user."
+        )
+
+    return " ".join(parts)
+
 
 SHOWN_EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 """For which the error is shown, next to the one that is requested."""
@@ -117,7 +347,7 @@ it.')
         key=lambda one: one.mse,
     )
     curators = [
-        _curator(ask, name, users, z, target) for name in forecast_rounds_candidates("central")
+        _candidate(ask, name, users, z, target) for name in forecast_rounds_candidates("central")
     ]
     (curator,) = (one for one in curators if one.name == estimator_taken_for("curator"))
 
@@ -184,9 +414,8 @@ class _Ask:
         if target is None:
             return None
 
-        # All epsilons are tried from the least one, by halving.
-        at = {epsilon: replace(self, epsilon=epsilon, known={}) for epsilon in EPSILONS}
-        return epsilon_needed(lambda epsilon: _alike(at[epsilon].described(name, users)), target)
+        asks = {epsilon: replace(self, epsilon=epsilon, known={}) for epsilon in EPSILONS}
+        return epsilon_needed(lambda epsilon: _alike(asks[epsilon].described(name, users)), target)
 
     def half_widths(self, name: str, users: int, z: float) -> dict[float, float]:
         """Give the half-width that this estimator is predicted to have, by epsilon.
@@ -221,52 +450,32 @@ class _Ask:
 
 
 def _candidate(ask: _Ask, name: str, users: int, z: float, target: float | None) -> Candidate:
-    found = ask.described(name, users)
     traits = estimator_class(name)
-    stderr = _alike(found)
+    described = ask.described(name, users)
+    stderr = _alike(described)
     needed = None
+    worst = described["predicted_stderr"] ** 2
+    assumes = traits.assumes
 
-    # Users needed grow until the predicted error is small enough.
     if target is not None:
-        needed = users_needed(lambda n: _alike(ask.described(name, n)), target, users)
+        needed = users_needed(lambda n: _alike(ask.described(name, n)), target)
+
+    # A trusted curator, who is no candidate, has its worst case in closed form.
+    if traits.trust == "central":
+        worst = traits(epsilon=ask.epsilon, users=users).worst_mse()
+    elif ask.declared and "between_users" in traits.options:
+        assumes = DECLARED
 
     return Candidate(
         name=name,
-        kind=found.get("kind", ""),
-        mse=stderr**2,
-        worst_mse=max(found["predicted_stderr"], stderr) ** 2,
-        half_width=z * stderr,
-        privacy_half_width=z * math.sqrt(max(stderr**2 - ask.sampling / users, 0.0)),
-        users_needed=needed,
-        assumes=DECLARED if ask.declared and "between_users" in traits.options else traits.assumes,
-        trust=traits.trust,
-    )
-
-
-def _curator(ask: _Ask, name: str, users: int, z: float, target: float | None) -> Candidate:
-    """Predict the same of a trusted curator, who is no candidate.
-
-    Whether to trust one is not a question of error.
-    """
-    stderr = float(ask.described(name, users)["predicted_stderr"])
-    needed = None
-
-    if target is not None:
-        needed = users_needed(
-            lambda n: float(ask.described(name, n)["predicted_stderr"]), target, users
-        )
-
-    worst = estimator_class(name)(epsilon=ask.epsilon, users=users).worst_mse()
-    return Candidate(
-        name=name,
-        kind="",
+        kind=described.get("kind", ""),
         mse=stderr**2,
         worst_mse=max(worst, stderr**2),
         half_width=z * stderr,
         privacy_half_width=z * math.sqrt(max(stderr**2 - ask.sampling / users, 0.0)),
         users_needed=needed,
-        assumes=estimator_class(name).assumes,
-        trust="central",
+        assumes=assumes,
+        trust=traits.trust,
     )
 
 
@@ -317,17 +526,7 @@ def epsilon_needed(stderr: Callable[[float], float], target: float) -> float | N
     >>> epsilon_needed(lambda epsilon: 0.1 / epsilon, 0.05), epsilon_needed(lambda epsilon: 1.0, 0.5)
     (2.0, None)
     """
-    # Where even the largest epsilon does not suffice there is none.
     if stderr(EPSILONS[-1]) > target:
         return None
-    low = -1
-    high = len(EPSILONS) - 1
 
-    while high - low > 1:
-        middle = (low + high) // 2
-        if stderr(EPSILONS[middle]) <= target:
-            high = middle
-        else:
-            low = middle
-
-    return EPSILONS[high]
+    return EPSILONS[bisect_left(EPSILONS[:-1], True, key=lambda epsilon: stderr(epsilon) <= target)]

@@ -114,13 +114,6 @@ class FixedPoint:
         offset = min(max(float(value), self.lower), self.upper) - self.lower
         return round(offset / self.resolution)
 
-    def total_to_sum(self, total: npt.ArrayLike, count: npt.ArrayLike) -> Floats:
-        """Sum in value units of `count` values whose grid points add up to `total` (noised or not)."""
-        return (
-            np.asarray(total, dtype=np.float64) * self.resolution
-            + np.asarray(count, dtype=np.float64) * self.lower
-        )
-
     def mean(self, total: npt.ArrayLike, count: npt.ArrayLike) -> Floats:
         """Mean in value units of `count` values whose grid points add up to `total` (noised or not)."""
         steps = np.asarray(total, dtype=np.float64) / np.asarray(count, dtype=np.float64)

@@ -112,3 +112,10 @@ def clip_random_to_unit(x: npt.ArrayLike) -> Floats:
     """
     raw = np.asarray(x, dtype=np.float64)
     return np.where(np.isnan(raw), 0.0, np.clip(raw, -1.0, 1.0))
+
+
+def mix_hash(x: Words) -> Words:
+    """Scramble: every bit of the input changes about half of the output's (the finalizer of SplitMix64)."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

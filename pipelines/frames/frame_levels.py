@@ -12,12 +12,10 @@ import pyarrow as pa
 
 from meanstream.operators.collaboration.alone import half_width_alone
 from meanstream.operators.collaboration.anytime_intervals import Coverage
-from meanstream.operators.collaboration.joint.joint_means import JointMeans
+from meanstream.operators.collaboration.joint_means import JointMeans
 from meanstream.operators.collaboration.levels.group_tree import MOST_LEVELS, GroupTree
-from meanstream.operators.collaboration.levels.prior_of_levels import PriorOfLevels
-from meanstream.operators.collaboration.levels.prior_of_levels_fitted import FittedLevels
-from meanstream.operators.collaboration.prior.prior_by_count import PriorByCount
-from meanstream.operators.collaboration.prior.prior_by_count_fitted import FittedByCount
+from meanstream.operators.collaboration.levels.prior_of_levels import FittedLevels, PriorOfLevels
+from meanstream.operators.collaboration.prior.prior_by_count import FittedByCount, PriorByCount
 from meanstream.operators.collaboration.registry import Collaboration
 from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
 from meanstream.operators.records import Floats, Ints
@@ -62,7 +60,10 @@ class LevelTables:
         columns = {name: pa.array([], kind) for name, kind in kinds.items()}
         none = keys.slice(0, 0)
         names = [none.column_names[:level] for level in range(len(none.column_names))]
-        tables = (pa.table({name: none[name] for name in some} | columns) for some in names)
+        tables = (
+            pa.table({name: none[name] for name in columns_of_level} | columns)
+            for columns_of_level in names
+        )
 
         return cls(tables=tuple(tables), learned=[])
 
@@ -159,7 +160,7 @@ def table_of_all_levels(
         places.append(np.unique(number, return_index=True)[1])
 
     places.append(np.arange(len(leaves)))
-    depth = np.repeat(np.arange(len(places)), [len(place) for place in places])
+    depth = np.repeat(np.arange(len(places)), [len(positions) for positions in places])
     order = np.lexsort((depth, np.concatenate(places)))
 
     return joined.take(pa.array(order))

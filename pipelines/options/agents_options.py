@@ -40,7 +40,7 @@ from meanstream.pipelines.options.stream_defaults import Refresh, refresh_in_for
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
-    from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
+    from meanstream.operators.collaboration.covariates.covariate_design import AgentCovariates
     from meanstream.streaming.engine.engine_options import EngineOptions
 
 

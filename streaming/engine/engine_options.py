@@ -8,7 +8,7 @@ from typing import Literal
 
 from meanstream.operators.agents.agents_settings import WIDEST
 from meanstream.operators.collaboration.anytime_intervals import Coverage, valid_coverage
-from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
+from meanstream.operators.collaboration.covariates.covariate_design import AgentCovariates
 from meanstream.operators.collaboration.covariates.prior_with_covariates import PRIORS
 from meanstream.operators.collaboration.registry import collaboration_name
 from meanstream.operators.collaboration.shares.shares_quantiles import valid_quantiles

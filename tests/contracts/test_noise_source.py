@@ -11,7 +11,7 @@ NUMPY = (
     "meanstream/lab/evidence/",  # made-up data and the auditor's coins
     "meanstream/lab/simulation/",  # made-up data
     "meanstream/lab/random_words.py",
-    "operators/collaboration/joint/joint_draws.py",
+    "operators/collaboration/joint_means.py",
     "operators/forecast/shares_forecast.py",
     "operators/forecast/simulated_noise.py",
     "meanstream/lab/audits/",  # made-up data and the auditor's coins

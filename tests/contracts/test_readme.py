@@ -12,7 +12,7 @@ import meanstream.beam
 from meanstream import private_means
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.collaboration.registry import COLLABORATIONS
-from meanstream.operators.noise.canonical import canonical_spelling
+from meanstream.operators.noise.keyed import canonical_spelling
 from meanstream.pipelines.options.agents_options import AgentsOptions
 from meanstream.pipelines.options.declaration import declared_options
 from tests.pipelines.command_line import meanstream as meanstream_command

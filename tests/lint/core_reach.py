@@ -15,12 +15,6 @@ from tests.lint.sources import CORE, Source, sources
 BEAM = "pipelines/beam/"
 ROOTS = ("pipelines/commands/", "pipelines/page/", "pipelines/frames/")
 """Folders of the core that a user enters."""
-STILL_IN_THE_CORE = frozenset(
-    {
-        "operators/collaboration/shares/newest_histograms.py",
-    }
-)
-"""Modules of Beam alone that have not moved yet; none may be added."""
 
 
 def is_core(path: str) -> bool:
@@ -61,11 +55,8 @@ def used_by_rings_only(files: Iterable[Source]) -> Iterator[str]:
 
     for module in sorted(core - reached):
         path = by_module[module].path
-        if not path.endswith("/__init__.py") and path not in STILL_IN_THE_CORE:
+        if not path.endswith("/__init__.py"):
             yield f"{path} must be in the ring that alone uses it: no module of the core does"
-
-    for path in sorted(STILL_IN_THE_CORE & {by_module[module].path for module in reached}):
-        yield f"{path} is used by the core: take it off the list of {__name__}"
 
 
 def check_core_reach() -> Iterator[str]:

@@ -13,8 +13,10 @@ from meanstream.lab.simulation.drift.dependence_laws import DependenceConfig, De
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.collaboration.anytime_intervals import anytime_intervals
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
-from meanstream.operators.collaboration.registry import make_collaboration
-from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
+from meanstream.operators.collaboration.registry import (
+    estimate_with_two_variances,
+    make_collaboration,
+)
 from meanstream.operators.collaboration.variance.pooled_variance import pooled_own_means
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Floats

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from meanstream.operators.collaboration.prior.prior_fitted import FittedPrior
-from meanstream.operators.collaboration.registry import COLLABORATIONS, make_collaboration
-from meanstream.operators.collaboration.two_variances import (
+from meanstream.operators.collaboration.registry import (
+    COLLABORATIONS,
     FittedPopulation,
     estimate_with_two_variances,
+    make_collaboration,
 )
 from meanstream.operators.collaboration.variance.pooled_variance import pooled_own_means
 from meanstream.operators.records import (

@@ -20,8 +20,13 @@ import pytest
 from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.agents.running_mean import PrivateMean
-from meanstream.operators.noise.canonical import canonical, canonical_spelling
-from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds, keyed_owner_words
+from meanstream.operators.noise.keyed import (
+    KeyedNoise,
+    NoiseIds,
+    canonical,
+    canonical_spelling,
+    keyed_owner_words,
+)
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings

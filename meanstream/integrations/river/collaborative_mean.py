@@ -21,8 +21,10 @@ from meanstream.integrations.river.environment_key import (
 from meanstream.operators.agents.agents import CHUNK, Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
-from meanstream.operators.collaboration.registry import answers_from_releases
-from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
+from meanstream.operators.collaboration.registry import (
+    answers_from_releases,
+    estimate_with_two_variances,
+)
 from meanstream.operators.collaboration.variance.pooled_variance import (
     pooled_own_means,
     pooled_variance,

@@ -24,7 +24,7 @@ from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.half_life_memory import DecayedSums, KeptSums, effective_counts
 from meanstream.operators.agents.own_histogram import SampleHistogram
 from meanstream.operators.agents.vote_of_spread import FACTOR, SpreadVote
-from meanstream.operators.counters.sliding import Sliding
+from meanstream.operators.counters.windowed import Sliding
 from meanstream.operators.noise.calibration import calibrated_analytic_stddev
 from meanstream.operators.noise.distributions import LaplaceNoise
 from meanstream.operators.records import VOTE_BINS, Bools, Floats, Ints, Words

@@ -19,7 +19,7 @@ from meanstream.lab.evidence.counters_audit import counter_response
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.half_life_memory import ROUNDED, effective_counts
 from meanstream.operators.counters.decayed import Decayed
-from meanstream.operators.counters.sliding import Sliding
+from meanstream.operators.counters.windowed import Sliding
 from meanstream.operators.records import Bools, Floats, Ints
 
 BLOCK = 1 << 13

@@ -29,9 +29,12 @@ from meanstream.lab.simulation.simulation_result import (
 from meanstream.operators.agents.release_times import Counts, parse_release_times
 from meanstream.operators.agents.vote_of_spread import FACTOR, PAIR_SENSITIVITY, spread_vote_bins
 from meanstream.operators.collaboration.alone import FittedAlone, half_width_alone
-from meanstream.operators.collaboration.least_squares import REMEMBERED
-from meanstream.operators.collaboration.registry import Collaboration, make_collaboration
-from meanstream.operators.collaboration.two_variances import FittedPopulation
+from meanstream.operators.collaboration.own_releases import REMEMBERED
+from meanstream.operators.collaboration.registry import (
+    Collaboration,
+    FittedPopulation,
+    make_collaboration,
+)
 from meanstream.operators.collaboration.variance.pooled_variance import (
     PooledVariance,
     pooled_release_differences,

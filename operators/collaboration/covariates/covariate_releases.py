@@ -10,9 +10,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from meanstream.operators.collaboration.sorted_releases import columns_without
+from meanstream.operators.collaboration.prior.prior_points import columns_without
 from meanstream.operators.records import AnyInts, Floats, Ints, ReleaseColumns
-from meanstream.operators.validation import require
+from meanstream.operators.validation import require_version
 
 SNAPSHOT_VERSION = 2
 _ARRAYS = ("agent", "count", "mean", "noise_variance", "noise_terms")
@@ -69,15 +69,22 @@ class CovariateReleases:
         """Take out releases that were added before; `ValueError` if they were not."""
         if not other.n:
             return
-        columns = [
-            [*one.codes.T, *(getattr(one, name) for name in _ARRAYS)] for one in (self, other)
-        ]
-        left = columns_without(*columns)
+        columns, taken = (
+            [*summary.codes.T, *(getattr(summary, name) for name in _ARRAYS)]
+            for summary in (self, other)
+        )
+        left = columns_without(columns, taken)
         k = self.codes.shape[1]
         self.codes = np.stack(left[:k], axis=1) if k else np.zeros((len(left[0]), 0), np.int64)
 
         for name, column in zip(_ARRAYS, left[k:], strict=True):
             setattr(self, name, column)
+
+    def columns(self) -> ReleaseColumns:
+        """Give what a fit reads; indices and sums it does not."""
+        unread = np.ones(self.n, np.int64)
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        return ReleaseColumns(index=unread, total=unread, covariates=self.codes, **arrays)
 
     def snapshot(self) -> dict[str, Any]:
         """Plain data: numbers and copies of arrays."""
@@ -88,11 +95,6 @@ class CovariateReleases:
     @classmethod
     def restore(cls, state: dict[str, Any]) -> Self:
         """Make the same of its snapshot."""
-        require(
-            state["version"] == SNAPSHOT_VERSION,
-            "snapshot version",
-            f"be {SNAPSHOT_VERSION}",
-            state["version"],
-        )
+        require_version(state, SNAPSHOT_VERSION)
 
         return cls(**{name: np.asarray(state[name]) for name in (*_ARRAYS, "codes")})

@@ -232,63 +232,56 @@ class _Weighed:
     def log_evidence(self, chosen: Groups, effects: Floats) -> Floats:
         """Give the logarithm of the evidence without what all models share, shape (n_spreads, n_effects)."""
         which = self._inner_columns(chosen)
-        with_large = self.normals.largest in chosen
         inner = self.inner[:, which[:, None], which]
         total = self.inner_total[:, which]
-        found = np.empty((len(inner), len(effects)))
+        large = self._large_columns(chosen)
+        across = self.across[:, large][:, :, which]
+        large_total = self.large_total[:, large]
+        evidence = np.empty((len(inner), len(effects)))
 
         for k, effect in enumerate(effects.tolist()):
+            # The block of the largest attribute is diagonal: it is taken out first.
+            diagonal = self.large[:, large] + 1 / effect
+            scaled = across / diagonal[:, :, None]
             system = inner.copy()
-            right = total
             system[:, range(1, len(which)), range(1, len(which))] += 1 / effect
-            log_determinant = 0.0
-            quadratic = 0.0
-            penalty = len(which) - 1.0
-
-            if with_large:
-                across = self.across[:, :, which]
-                diagonal = self.large + 1 / effect
-                scaled = across / diagonal[:, :, None]
-                system -= np.matmul(across.transpose(0, 2, 1), scaled)
-                right = total - np.einsum("tlr,tl->tr", scaled, self.large_total)
-                log_determinant = np.log(diagonal).sum(axis=1)
-                quadratic = (self.large_total**2 / diagonal).sum(axis=1)
-                penalty += diagonal.shape[1]
+            system -= np.matmul(across.transpose(0, 2, 1), scaled)
+            right = total - np.einsum("tlr,tl->tr", scaled, large_total)
 
             root = np.linalg.cholesky(system)
             half = np.linalg.solve(root, right[:, :, None])[:, :, 0]
-            log_determinant = log_determinant + 2 * np.log(np.diagonal(root, axis1=1, axis2=2)).sum(
-                axis=1
-            )
-            quadratic = quadratic + (half**2).sum(axis=1)
-            found[:, k] = 0.5 * (quadratic - log_determinant - penalty * np.log(effect))
+            of_root = 2 * np.log(np.diagonal(root, axis1=1, axis2=2)).sum(axis=1)
+            log_determinant = np.log(diagonal).sum(axis=1) + of_root
+            quadratic = (large_total**2 / diagonal).sum(axis=1) + (half**2).sum(axis=1)
+            penalty = len(which) - 1.0 + diagonal.shape[1]
+            evidence[:, k] = 0.5 * (quadratic - log_determinant - penalty * np.log(effect))
 
-        return found
+        return evidence
 
     def solution(self, chosen: Groups, effect: float) -> tuple[Ints, Floats, Floats]:
         """Give columns, their effects and the covariance of these, under the first weights."""
         which = self._inner_columns(chosen)
-        with_large = self.normals.largest in chosen
+        large = self._large_columns(chosen)
         system = self.inner[0][which[:, None], which]
-        right = self.inner_total[0, which]
         system[range(1, len(which)), range(1, len(which))] += 1 / effect
 
-        if not with_large:
-            inverse = np.linalg.inv(system)
-            return which[1:] - 1, (inverse @ right)[1:], inverse[1:, 1:]
-
-        across = self.across[0][:, which]
-        diagonal = self.large[0] + 1 / effect
+        across = self.across[0][large][:, which]
+        diagonal = self.large[0][large] + 1 / effect
         scaled = across / diagonal[:, None]
         inverse = np.linalg.inv(system - across.T @ scaled)
-        mean = inverse @ (right - scaled.T @ self.large_total[0])
-        of_large = (self.large_total[0] - across @ mean) / diagonal
-        both = -scaled @ inverse
-        corner = np.diag(1 / diagonal) - both @ scaled.T
-        covariance = np.block([[inverse[1:, 1:], both[:, 1:].T], [both[:, 1:], corner]])
-        places = np.concatenate([which[1:] - 1, self.normals.places(self.normals.largest)])
+        mean = inverse @ (self.inner_total[0, which] - scaled.T @ self.large_total[0][large])
+        of_large = (self.large_total[0][large] - across @ mean) / diagonal
+
+        mixed = -scaled @ inverse
+        corner = np.diag(1 / diagonal) - mixed @ scaled.T
+        covariance = np.block([[inverse[1:, 1:], mixed[:, 1:].T], [mixed[:, 1:], corner]])
+        places = np.concatenate([which[1:] - 1, self.normals.places(self.normals.largest)[large]])
 
         return places, np.concatenate([mean[1:], of_large]), covariance
+
+    def _large_columns(self, chosen: Groups) -> slice:
+        """Columns of the largest attribute: all of them, or none where it is not chosen."""
+        return slice(None) if self.normals.largest in chosen else slice(0)
 
     def _inner_columns(self, chosen: Groups) -> Ints:
         parts = [self.normals.columns[g] for g in chosen if g != self.normals.largest]

@@ -6,29 +6,249 @@ Their effects are learned from the releases.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
-from meanstream.operators.collaboration.alone import FittedAlone
+from meanstream.operators.collaboration.alone import FittedAlone, half_width_alone
 from meanstream.operators.collaboration.covariates.covariate_design import (
     CovariateDesign,
     require_codes,
 )
 from meanstream.operators.collaboration.covariates.covariate_releases import CovariateReleases
-from meanstream.operators.collaboration.covariates.learned_effects import learn_effects
-from meanstream.operators.collaboration.covariates.prior_with_covariates_fitted import (
-    FittedWithCovariates,
+from meanstream.operators.collaboration.covariates.learned_effects import (
+    LearnedEffects,
+    learn_effects,
 )
-from meanstream.operators.collaboration.prior.fit_of_bins import releases_fit_for_bins
-from meanstream.operators.collaboration.prior.mixture_prior import LearnedPrior
-from meanstream.operators.collaboration.prior.prior_by_count import TRIMMED, PriorByCount
+from meanstream.operators.collaboration.prior.mixture_posterior import (
+    bounded_means,
+    mixture_distances,
+)
+from meanstream.operators.collaboration.prior.mixture_prior import (
+    LearnedPrior,
+    releases_fit_for_bins,
+)
+from meanstream.operators.collaboration.prior.prior_by_count import (
+    TRIMMED,
+    FittedByCount,
+    PriorByCount,
+    count_class,
+)
+from meanstream.operators.collaboration.prior.prior_fitted import FittedPrior
 from meanstream.operators.collaboration.prior.release_bins import ReleaseBins
 from meanstream.operators.collaboration.variance.variance_posterior import (
     VariancePosterior,
     variance_posterior_typical,
 )
-from meanstream.operators.records import Floats, ReleaseColumns
+from meanstream.operators.records import AgentEstimates, Floats, Ints, OwnMeans, ReleaseColumns
 from meanstream.operators.validation import require
+
+USED = 0.8
+"""Prior probability that an agent's mean follows its attributes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedWithCovariates:
+    """Public: the population without attributes, what these explain, and the population of what they leave.
+
+    Attributes
+    ----------
+    without, beyond : FittedByCount or FittedPrior
+        Of the releases, and of the releases less their offsets.
+    effects : LearnedEffects
+    """
+
+    without: FittedByCount | FittedPrior
+    beyond: FittedByCount | FittedPrior
+    effects: LearnedEffects
+
+    def estimate(self, own: OwnMeans, *, level: float = 0.95) -> AgentEstimates:
+        """Private: each agent's answer given its own mean and its public attributes, addressed to that agent only.
+
+        Parameters
+        ----------
+        own : OwnMeans
+            At least one sample each, with the codes of their attributes.
+        level : float
+            Nominal coverage of the interval.
+        """
+        first = self.without.estimate(own, level=level)
+        offset = self.effects.offsets(own.covariates, own.count)
+        doubt = self.effects.doubts(own.covariates, own.count)
+        second = self._around(offset, doubt, own, level)
+
+        return mixed_estimates(
+            first, second, own, share=self._share(own, offset, doubt), bounds=self._bounds
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Public: the fitted population as plain data, with what was learned of attributes."""
+        learned = {"explained": self.effects.explained, "attributes": self.effects.described}
+        return {**self.without.describe(), "covariates": learned}
+
+    @property
+    def _bounds(self) -> tuple[float, float]:
+        plain = self.without.plain if isinstance(self.without, FittedByCount) else self.without
+        return plain.lower, plain.upper
+
+    def _around(self, offset: Floats, doubt: Floats, own: OwnMeans, level: float) -> AgentEstimates:
+        """Answer by what attributes leave, where an offset is off by an error of variance `doubt`.
+
+        An own mean is offset, error of the offset, what is left, and sampling error. Given what is
+        left, the two errors share the rest of it by their variances; that of the offset is part of
+        the answer.
+        """
+        left = own.mean - offset
+        extra = np.where(np.isfinite(own.variance), doubt, 0.0)
+        found = self.beyond.estimate(
+            replace(
+                own, mean=left, variance=own.variance + extra, value_variance=own.value_variance + extra,
+            ),
+            level=level,
+        )  # fmt: skip
+
+        variance = _finite_variance(own, self._bounds)
+        part = extra / np.maximum(variance + extra, np.finfo(np.float64).tiny)
+        alone = half_width_alone(part * variance + doubt - extra, level)
+        value = offset + (1 - part) * found.value + part * left
+
+        posterior = (
+            (1 - part) ** 2 * (variance + extra) / found.effective_class_size
+            + part * variance
+            + doubt
+            - extra
+        )
+        noise = None if found.noise_half_width is None else (1 - part) * found.noise_half_width
+
+        return replace(
+            found,
+            value=value,
+            lower=value - np.hypot((1 - part) * (found.value - found.lower), alone),
+            upper=value + np.hypot((1 - part) * (found.upper - found.value), alone),
+            effective_class_size=variance / posterior,
+            noise_half_width=noise,
+        )
+
+    def _share(self, own: OwnMeans, offset: Floats, doubt: Floats) -> Floats:
+        """Probability that each agent's mean follows its attributes, given that mean."""
+        width = self._bounds[1] - self._bounds[0]
+        beyond = log_predictive_density(
+            self.beyond, own.mean - offset, own.value_variance + doubt, own.count
+        )
+        without = log_predictive_density(self.without, own.mean, own.value_variance, own.count)
+        wider = self.beyond.plain if isinstance(self.beyond, FittedByCount) else self.beyond
+        # Both are relative to the widths of their own bounds.
+        more = beyond - np.log((wider.upper - wider.lower) / width) - without
+
+        return np.asarray(expit(np.log(USED / (1 - USED)) + more), np.float64)
+
+
+def _finite_variance(own: OwnMeans, bounds: tuple[float, float]) -> Floats:
+    """Give variances of own means; where one is not known, the squared width of the bounds."""
+    return np.where(np.isfinite(own.variance), own.variance, (bounds[1] - bounds[0]) ** 2)
+
+
+def mixed_estimates(
+    first: AgentEstimates,
+    second: AgentEstimates,
+    own: OwnMeans,
+    *,
+    share: Floats,
+    bounds: tuple[float, float],
+) -> AgentEstimates:
+    """Mix the answers of both priors by the law of total variance."""
+    value = np.clip((1 - share) * first.value + share * second.value, *bounds)
+    apart = (1 - share) * (first.value - value) ** 2 + share * (second.value - value) ** 2
+
+    def side(a: Floats, b: Floats) -> Floats:
+        return np.sqrt((1 - share) * a**2 + share * b**2 + apart)
+
+    posterior = (1 - share) / first.effective_class_size + share / second.effective_class_size
+    noise = [
+        np.zeros(1) if one.noise_half_width is None else one.noise_half_width
+        for one in (first, second)
+    ]
+
+    return replace(
+        first,
+        value=value,
+        lower=value - side(first.value - first.lower, second.value - second.lower),
+        upper=value + side(first.upper - first.value, second.upper - second.value),
+        effective_class_size=1 / (posterior + apart / _finite_variance(own, bounds)),
+        noise_half_width=np.sqrt((1 - share) * noise[0] ** 2 + share * noise[1] ** 2),
+        moved=value - first.value,
+    )
+
+
+_ELEMENTS = 1 << 16
+
+
+def log_predictive_density(
+    fitted: FittedByCount | FittedPrior, mean: Floats, variance: Floats, count: Ints
+) -> Floats:
+    """Give the logarithm of the density of each agent's own mean, relative to the bounds' width, given its count.
+
+    Parameters
+    ----------
+    fitted : FittedByCount or FittedPrior
+    mean, variance : float array, shape (n,)
+        Own means, and their variances.
+    count : int array, shape (n,)
+    """
+    if isinstance(fitted, FittedPrior):
+        start = np.array([0, len(fitted.weight)])
+        of = np.zeros(len(mean), np.int16)
+        plain = fitted
+    else:
+        start = fitted.start
+        plain = fitted.plain
+        of = np.minimum(count_class(count), len(start) - 2).astype(np.int16)
+
+    mean, variance = bounded_means(mean, variance, lower=plain.lower, upper=plain.upper)
+    order = np.argsort(of, kind="stable")
+    ends = np.cumsum(np.bincount(of, minlength=len(start) - 1))
+    found = np.empty(len(mean))
+
+    for c in np.flatnonzero(np.diff(ends, prepend=0)).tolist():
+        who = order[0 if c == 0 else ends[c - 1] : ends[c]]
+        part = slice(start[c], start[c + 1])
+        components = fitted.weight[part], fitted.center[part], fitted.variance[part]
+        block = max(2, _ELEMENTS // len(components[0]))
+
+        for at in range(0, len(who), block):
+            some = who[at : at + block]
+            found[some] = _log_density(
+                components, mean[some], variance[some], plain.upper - plain.lower
+            )
+
+    return found
+
+
+def _log_density(
+    components: tuple[Floats, Floats, Floats], mean: Floats, variance: Floats, width: float
+) -> Floats:
+    weight, center, around = components
+    n = len(mean)
+    if n == 1:  # sums over components run along columns: the same order for any number of agents
+        mean, variance = np.repeat(mean, 2), np.repeat(variance, 2)
+
+    away = mixture_distances(mean, center, width)
+    total = (variance / width**2).astype(np.float32) + (around / width**2).astype(np.float32)[
+        :, None
+    ]
+    log_density = away * away
+    log_density /= total
+
+    log_density += np.log(total, out=total)
+    log_density *= np.float32(-0.5)
+    log_density += np.log(np.maximum(weight / weight.sum(), 1e-30)).astype(np.float32)[:, None]
+    top = log_density.max(axis=0)
+    log_density -= top
+    found = top + np.log(np.exp(log_density, out=log_density).sum(axis=0))
+
+    return np.asarray(found[:n], np.float64)
+
 
 PRIORS: dict[str, type[PriorByCount | LearnedPrior]] = {
     p.name: p for p in (PriorByCount, LearnedPrior)

@@ -127,7 +127,7 @@ def _posterior(
 
     own = (variance / width**2).astype(np.float32)
     true = (true_variance / width**2).astype(np.float32)
-    around = (prior.variance / width**2).astype(np.float32)[:, np.newaxis]
+    around = (prior.variance / width**2).astype(np.float32)[:, None]
     away = mixture_distances(mean, prior.center, width)
     log_weight = np.log(np.maximum(prior.weight, _LEAST))
     density, precision = mixture_densities(away, own + around, log_weight)
@@ -140,7 +140,7 @@ def _posterior(
     shift = mixture_sum(everything, away * density)
 
     # k^2 w' + (1 - k)^2 V', and what the answers of the components differ by.
-    around = (prior.cautious_variance / width**2).astype(np.float32)[:, np.newaxis]
+    around = (prior.cautious_variance / width**2).astype(np.float32)[:, None]
     around = drawn * drawn * around
     np.subtract(np.float32(1), drawn, out=drawn)
     drawn *= drawn
@@ -192,14 +192,14 @@ def released_mixture_posterior(
     """
     value, error = mixture_posterior(prior, mean, variance, true_variance)
     shaped = np.flatnonzero(is_shaped(noise_variance, terms) & (variance > noise_variance))
-    log_weight = np.log(np.maximum(prior.weight, _LEAST))[:, np.newaxis]
-    around = prior.variance[:, np.newaxis]
-    cautious = (prior.cautious_variance - prior.variance)[:, np.newaxis]
+    log_weight = np.log(np.maximum(prior.weight, _LEAST))[:, None]
+    around = prior.variance[:, None]
+    cautious = (prior.cautious_variance - prior.variance)[:, None]
 
     for block in blocks_of_agents(len(shaped), len(prior.weight)):
         rows = shaped[block]
         law = release_law(
-            mean[rows] - prior.center[:, np.newaxis],
+            mean[rows] - prior.center[:, None],
             around + (variance - noise_variance)[rows],
             noise_variance[rows],
             terms[rows],
@@ -208,7 +208,7 @@ def released_mixture_posterior(
         share = np.exp(share - share.max(axis=0))
         share /= share.sum(axis=0)
 
-        answer = prior.center[:, np.newaxis] - around * law.score
+        answer = prior.center[:, None] - around * law.score
         drawn = around * law.curvature
         wider = (true_variance - variance)[rows]
         errors = around * (1 - drawn) + drawn**2 * wider + (1 - drawn) ** 2 * cautious

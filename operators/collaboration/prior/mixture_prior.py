@@ -13,7 +13,6 @@ from scipy.special import gammaln
 
 from meanstream.operators.collaboration.alone import FittedAlone
 from meanstream.operators.collaboration.noise_share import NoiseShare
-from meanstream.operators.collaboration.prior.fit_of_bins import FitOfBins, releases_fit_for_bins
 from meanstream.operators.collaboration.prior.prior_fit import (
     MANY,
     NormalMixture,
@@ -27,8 +26,43 @@ from meanstream.operators.collaboration.variance.variance_posterior import (
     VariancePosterior,
     variance_posterior_typical,
 )
-from meanstream.operators.records import Floats, ReleaseColumns
-from meanstream.operators.validation import require_between
+from meanstream.operators.records import Bools, Floats, ReleaseColumns
+from meanstream.operators.validation import require, require_between, require_bounds
+
+
+@dataclass(frozen=True, slots=True)
+class FitOfBins:
+    """Base of the ways to collaborate that fit a population to everyone's releases in bins.
+
+    Parameters
+    ----------
+    lower, upper : float
+        Declared bounds of a sample, in the value's unit.
+    """
+
+    lower: float
+    upper: float
+
+    def __post_init__(self) -> None:
+        require_bounds(self.lower, self.upper)
+
+    def summarize(self, releases: ReleaseColumns) -> ReleaseBins:
+        """Count releases in bins, which add up with those of other agents."""
+        bins = ReleaseBins(self.lower, self.upper)
+        bins.update(releases.mean, releases.count, releases.noise_variance, releases.noise_terms)
+        return bins
+
+
+def releases_fit_for_bins(releases: ReleaseColumns, variance: Floats) -> Bools:
+    """Tell which releases say something.
+
+    Those with a number, and a total variance that is finite and positive.
+    """
+    require(
+        len(variance) == len(releases), "variance", f"have {len(releases)} entries", len(variance)
+    )
+    return np.isfinite(variance) & (variance > 0) & np.isfinite(releases.mean)
+
 
 SPREAD_RATIO = 1.6
 USUAL = 1.0

@@ -127,9 +127,9 @@ class NormalPrior:
         away = told if goes_on else np.clip(told, *self.ends)
         center = self.coefficient[:, :1] + self.coefficient[:, 1:] * away
         variance = (
-            self.covariance[:, 0, 0][:, np.newaxis]
-            + 2 * self.covariance[:, 0, 1][:, np.newaxis] * away
-            + self.covariance[:, 1, 1][:, np.newaxis] * away**2
+            self.covariance[:, 0, 0][:, None]
+            + 2 * self.covariance[:, 0, 1][:, None] * away
+            + self.covariance[:, 1, 1][:, None] * away**2
             + np.multiply.outer((SLOPE * self.spread) ** 2, (told - away) ** 2)
         )
 
@@ -147,7 +147,7 @@ class NormalPrior:
         parts = [self.center(count, goes_on=goes_on) for goes_on in (True, False)]
         share = np.stack([np.where(inside, 1.0, GOES_ON), np.where(inside, 0.0, 1 - GOES_ON)])
 
-        weight = (share[:, np.newaxis] * self.probability[:, np.newaxis]).reshape(-1, len(count))
+        weight = (share[:, None] * self.probability[:, None]).reshape(-1, len(count))
         center = np.concatenate([center for center, _ in parts])
         around = np.tile(np.multiply.outer(self.spread, self.falling(count)) ** 2, (2, 1))
         return weight, center, around + np.concatenate([variance for _, variance in parts])

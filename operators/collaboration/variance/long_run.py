@@ -176,7 +176,7 @@ class _PublicFactor:
 
         low = np.log(_LEAST)
         high = max(16.0, float(log_variance.max()) + 4.0)
-        x = np.arange(low, high, _COARSE * _STEP)[:, np.newaxis]
+        x = np.arange(low, high, _COARSE * _STEP)[:, None]
         near = (
             np.exp(-0.5 * ((x - log_variance) / OWN_PRIOR_LOG_SPREAD) ** 2)
             @ weight
@@ -190,9 +190,7 @@ class _PublicFactor:
         values = np.log((1 - UNLIKE) * near + UNLIKE * far)
         values = np.interp(np.arange(low, x[-1, 0], _STEP), x[:, 0], values).astype(np.float32)
 
-        return cls(
-            float(low), values, np.log(np.maximum(share, 1e-30)).astype(np.float32)[:, np.newaxis]
-        )
+        return cls(float(low), values, np.log(np.maximum(share, 1e-30)).astype(np.float32)[:, None])
 
     def read(self, log_variance: _Floats32) -> _Floats32:
         """Read the table at the nearest node: it changes little from one to the next."""
@@ -219,7 +217,7 @@ def _of_level(
     weights = np.einsum("kj,jn->kn", np.log(expected).astype(np.float32), degrees)
     weights += number * logs
     weights *= np.float32(-0.5)
-    logs += np.log(long_run_ratio()).astype(np.float32)[:, np.newaxis]
+    logs += np.log(long_run_ratio()).astype(np.float32)[:, None]
     weights += table.read(logs)
     weights += table.log_prior
     weights[0] -= _evidence(own, part)

@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from meanstream.operators.collaboration.spread_law import (
+from meanstream.operators.collaboration.variance.long_run import variances_of_own
+from meanstream.operators.collaboration.variance.spread_law import (
     CELL,
     GROUPS,
     RESOLUTION,
     spread_laws,
     weigh_spread_laws,
 )
-from meanstream.operators.collaboration.variance.long_run import variances_of_own
-from meanstream.operators.collaboration.variance.long_run_pool import long_run_of_pool
 from meanstream.operators.collaboration.variance.variance_posterior import (
+    INDEPENDENT,
     LEAST_POINT,
     VariancePosterior,
     student_factor_of_own,
@@ -35,13 +35,76 @@ from meanstream.operators.records import (
     OwnSamples,
     ReleaseColumns,
 )
-from meanstream.operators.validation import require, require_bounds
+from meanstream.operators.validation import require, require_bounds, require_version
+
+LONGER = 1.0
+LOG_SPREAD = 1.5
+"""Mean and spread of the logarithm of the long-run variance over that of one sample, where samples
+depend."""
+GRID = 160
+ZOOMS = 3
+_FARTHEST = 4.0
+
+
+def long_run_of_pool(
+    votes: VariancePosterior, log_likelihood: Callable[[Floats], Floats]
+) -> tuple[VariancePosterior, float]:
+    """Give what is known of the long-run variance, and the probability that it is that of one sample.
+
+    Parameters
+    ----------
+    votes : VariancePosterior
+        What votes on neighboring samples say of the variance of one sample.
+    log_likelihood : callable
+        Of variances, by the differences of consecutive releases.
+
+    Notes
+    -----
+    Before the releases both are the same with probability 0.8; else the logarithm of their ratio is normal with mean 1
+    and standard deviation 1.5.
+
+    Examples
+    --------
+    >>> votes = VariancePosterior(variance=np.array([0.9, 1.1]), weight=np.array([0.5, 0.5]))
+    >>> known, independent = long_run_of_pool(votes, lambda variance: -50 * np.log(variance / 4) ** 2)
+    >>> round(known.median, 1), independent < 1e-6
+    (4.0, True)
+    """
+    logs = np.log(votes.variance)
+    low = float(logs.min()) + LONGER - _FARTHEST * LOG_SPREAD
+    high = float(logs.max()) + LONGER + _FARTHEST * LOG_SPREAD
+    for _ in range(ZOOMS):  # with many releases it is narrower than the first grid
+        step = (high - low) / GRID
+        grid = low + step * (np.arange(GRID) + 0.5)
+        away = (grid[:, None] - logs - LONGER) / LOG_SPREAD
+        density = np.exp(-0.5 * away * away) @ votes.weight / (LOG_SPREAD * np.sqrt(2 * np.pi))
+        likelihood = log_likelihood(np.exp(grid))
+        top = likelihood.max()
+        mass = density * np.exp(likelihood - top)
+        inside = np.flatnonzero(mass > 1e-9 * mass.max())
+        low = grid[inside[0]] - step
+        high = grid[inside[-1]] + step
+
+    same = log_likelihood(votes.variance)
+    highest = max(float(same.max()), float(top))
+    weight = np.concatenate(
+        [
+            INDEPENDENT * votes.weight * np.exp(same - highest),
+            (1 - INDEPENDENT) * step * mass * np.exp(top - highest),
+        ]
+    )
+    independent = float(weight[: len(same)].sum() / weight.sum())
+    kept = weight > LEAST_POINT * weight.max()
+    variance = np.concatenate([votes.variance, np.exp(grid)])[kept]
+
+    return VariancePosterior(
+        variance=variance, weight=weight[kept] / weight[kept].sum()
+    ), independent
+
 
 BINS = 256
 LEAST_RATIO = 1e-9
 BIN_RATIO = 1.25
-GRID = 160
-ZOOMS = 3
 GRID_BITS = 32
 MOST_OF_POOL = 2.0
 """The value rests on at most so many times the variance of everyone's samples."""
@@ -358,12 +421,7 @@ class PooledVariance:
     @classmethod
     def restore(cls, state: dict[str, Any]) -> PooledVariance:
         """Make a pool from its snapshot."""
-        require(
-            state["version"] == SNAPSHOT_VERSION,
-            "snapshot version",
-            f"be {SNAPSHOT_VERSION}",
-            state["version"],
-        )
+        require_version(state, SNAPSHOT_VERSION)
         pool = cls(state["lower"], state["upper"])
         sums = np.asarray(state["sums"], dtype=np.float64)
         require(sums.shape == (3, BINS), "snapshot sums", f"have shape (3, {BINS})", sums.shape)

@@ -11,24 +11,24 @@ from typing import Any
 import numpy as np
 from apache_beam.coders import typecoders
 
+from meanstream.lab.papers.colme.consensus import FittedConsensus
+from meanstream.lab.papers.colme.same_mean_tests import FittedTests
 from meanstream.operators.agents.own_histogram import HistogramColumns
 from meanstream.operators.collaboration.alone import FittedAlone
-from meanstream.operators.collaboration.consensus import FittedConsensus
 from meanstream.operators.collaboration.covariates.covariate_design import (
     Category,
     Number,
     SampleCount,
 )
 from meanstream.operators.collaboration.covariates.learned_effects import LearnedEffects
-from meanstream.operators.collaboration.covariates.prior_with_covariates_fitted import (
+from meanstream.operators.collaboration.covariates.prior_with_covariates import (
     FittedWithCovariates,
 )
 from meanstream.operators.collaboration.james_stein import FittedJamesStein
 from meanstream.operators.collaboration.noise_share import FittedNoise
-from meanstream.operators.collaboration.prior.prior_by_count_fitted import FittedByCount
+from meanstream.operators.collaboration.prior.prior_by_count import FittedByCount
 from meanstream.operators.collaboration.prior.prior_fitted import FittedPrior
 from meanstream.operators.collaboration.registry import SUMMARIES, Collaboration
-from meanstream.operators.collaboration.same_mean_tests import FittedTests
 from meanstream.operators.collaboration.shares.shares_prior import SharesPrior
 from meanstream.operators.collaboration.variance.pooled_variance import PooledVariance
 from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior

@@ -16,10 +16,8 @@ import pyarrow as pa
 
 from meanstream.operators.agents.agents import AgentsSettings, ReleaseBatch
 from meanstream.operators.agents.own_histogram import HistogramColumns
-from meanstream.operators.collaboration.registry import ReleaseSummary
-from meanstream.operators.collaboration.shares.newest_histograms import newest_histograms_together
+from meanstream.operators.collaboration.registry import FittedPopulation, ReleaseSummary
 from meanstream.operators.collaboration.shares.shares_prior import SharesPrior
-from meanstream.operators.collaboration.two_variances import FittedPopulation
 from meanstream.operators.collaboration.variance.pooled_variance import PooledVariance
 from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
 from meanstream.operators.records import (
@@ -32,6 +30,7 @@ from meanstream.operators.records import (
     Words,
 )
 from meanstream.operators.validation import require
+from meanstream.pipelines.beam.agents.newest_histograms import newest_histograms_together
 from meanstream.pipelines.beam.element_types.packed import pack_narrow
 from meanstream.streaming.agents.agents_releases import release_rows
 from meanstream.streaming.events.encode import EventLines

@@ -13,7 +13,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.agents.own_histogram import NO_HISTOGRAMS
-from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
+from meanstream.operators.collaboration.covariates.covariate_design import AgentCovariates
 from meanstream.operators.collaboration.covariates.covariate_releases import CovariateReleases
 from meanstream.operators.collaboration.registry import ReleaseSummary
 from meanstream.operators.collaboration.variance.pooled_variance import PooledVariance

@@ -17,7 +17,6 @@ from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.agents.own_histogram import HistogramColumns
 from meanstream.operators.agents.release_checks import PossibleReleases
 from meanstream.operators.agents.released_rows import with_noise_terms
-from meanstream.operators.collaboration.shares.newest_histograms import newest_histograms
 from meanstream.operators.records import Ints, ReleaseColumns, records_without_votes
 from meanstream.pipelines.beam.agents.agents_coders import (
     packed_releases_number,
@@ -32,6 +31,7 @@ from meanstream.pipelines.beam.agents.agents_elements import (
 )
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows, tick_note, ticks_noted
 from meanstream.pipelines.beam.agents.latest_by_agent import LatestOfShard
+from meanstream.pipelines.beam.agents.newest_histograms import newest_histograms
 from meanstream.pipelines.beam.agents.split_agents import NOTES
 from meanstream.pipelines.beam.agents.waiting_samples import ShardTurns
 from meanstream.pipelines.beam.element_types.beam_samples import BATCH, RememberedWords

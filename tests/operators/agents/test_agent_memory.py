@@ -17,8 +17,7 @@ from meanstream.operators.agents.release_checks import PossibleReleases
 from meanstream.operators.agents.release_times import parse_release_times
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.counters.base import ENDLESS
-from meanstream.operators.noise.canonical import canonical_spelling
-from meanstream.operators.noise.keyed import KeyedNoise
+from meanstream.operators.noise.keyed import KeyedNoise, canonical_spelling
 from meanstream.operators.records import ReleaseColumns
 
 KEY = bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d")

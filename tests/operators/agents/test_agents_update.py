@@ -11,8 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meanstream.operators.agents.agents import CHUNK, Agents, AgentsSettings, ReleaseBatch
-from meanstream.operators.noise.canonical import canonical_spelling
-from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds, keyed_owner_words
+from meanstream.operators.noise.keyed import (
+    KeyedNoise,
+    NoiseIds,
+    canonical_spelling,
+    keyed_owner_words,
+)
 
 SECRET = b"0d409462e4304f9f66770dc046be10c9"
 

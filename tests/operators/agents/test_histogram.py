@@ -23,9 +23,8 @@ from meanstream.operators.agents.own_histogram import (
 )
 from meanstream.operators.agents.vote_of_spread import FACTOR
 from meanstream.operators.noise.calibration import calibrated_gaussian_stddev
-from meanstream.operators.noise.canonical import canonical_spelling
 from meanstream.operators.noise.fixed_point import FixedPoint
-from meanstream.operators.noise.keyed import KeyedNoise
+from meanstream.operators.noise.keyed import KeyedNoise, canonical_spelling
 from tests.privacy.test_person_sensitivity import SameNoise
 
 SHARE = 0.25

@@ -13,9 +13,9 @@ from meanstream.lab.evidence.collaboration_checks import (
     CollaborationTrial,
     collaboration_intervals_cover,
 )
+from meanstream.lab.papers.colme.same_mean_tests import SameMeanTests
 from meanstream.operators.collaboration.alone import half_width_alone
 from meanstream.operators.collaboration.registry import COLLABORATIONS, make_collaboration
-from meanstream.operators.collaboration.same_mean_tests import SameMeanTests
 from meanstream.operators.records import Floats, OwnMeans, ReleaseColumns
 
 N = 60

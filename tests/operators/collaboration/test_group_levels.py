@@ -11,21 +11,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from meanstream.operators.collaboration.levels.group_tree import GroupTree
-from meanstream.operators.collaboration.levels.level_messages import Message
-from meanstream.operators.collaboration.levels.level_posteriors import level_posteriors
-from meanstream.operators.collaboration.levels.level_spreads import (
+from meanstream.operators.collaboration.levels.group_tree import GroupTree, Message
+from meanstream.operators.collaboration.levels.level_posteriors import (
     LEAF_POWER,
     LevelSpreads,
     learn_level_spreads,
+    level_posteriors,
     prior_of_the_whole,
 )
-from meanstream.operators.collaboration.levels.prior_of_levels import PriorOfLevels
-from meanstream.operators.collaboration.levels.prior_of_levels_fitted import FittedLevels
-from meanstream.operators.collaboration.prior.prior_by_count import PriorByCount
-from meanstream.operators.collaboration.prior.prior_by_count_fitted import FittedByCount
-from meanstream.operators.collaboration.registry import means_of_releases
-from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
+from meanstream.operators.collaboration.levels.prior_of_levels import FittedLevels, PriorOfLevels
+from meanstream.operators.collaboration.prior.prior_by_count import FittedByCount, PriorByCount
+from meanstream.operators.collaboration.registry import (
+    estimate_with_two_variances,
+    means_of_releases,
+)
 from meanstream.operators.records import AgentEstimates, Floats, Ints, OwnMeans, ReleaseColumns
 
 STDDEV = 0.15

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from meanstream.operators.collaboration.joint.joint_differences import (
+from meanstream.operators.collaboration.joint_means import (
+    JointMeans,
     difference_of_two,
     differences_from_one,
+    rank_sets,
 )
-from meanstream.operators.collaboration.joint.joint_means import JointMeans
-from meanstream.operators.collaboration.joint.rank_sets import rank_sets
 from meanstream.operators.records import Floats, Ints
 
 CENTER_STDDEV = 2.0
@@ -102,7 +102,7 @@ def test_ranks_without_noise_are_exact_and_those_without_means_are_empty() -> No
 def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     _, joint = world(np.random.default_rng(3), 40, 1.0)
     whole = rank_sets(joint, level=0.9)
-    monkeypatch.setattr("meanstream.operators.collaboration.joint.rank_sets._PAIRS", 130)
+    monkeypatch.setattr("meanstream.operators.collaboration.joint_means._PAIRS", 130)
     assert all(
         a.tolist() == b.tolist() for a, b in zip(whole, rank_sets(joint, level=0.9), strict=True)
     )

@@ -16,8 +16,10 @@ from meanstream.lab.simulation.drift.dependence_laws import (
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.collaboration.alone import FittedAlone
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
-from meanstream.operators.collaboration.registry import make_collaboration
-from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
+from meanstream.operators.collaboration.registry import (
+    estimate_with_two_variances,
+    make_collaboration,
+)
 from meanstream.operators.collaboration.variance.long_run import (
     RHO,
     SLOW,

@@ -14,8 +14,7 @@ from meanstream.lab.papers.colme.statistic import statistic_release_covariance, 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.agents.release_times import Counts
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
-from meanstream.operators.collaboration.least_squares import REMEMBERED
-from meanstream.operators.collaboration.own_releases import CHUNK, OwnReleases
+from meanstream.operators.collaboration.own_releases import CHUNK, REMEMBERED, OwnReleases
 from meanstream.operators.counters.registry import Counter, make_counter
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Floats, Ints, ReleaseColumns

@@ -16,7 +16,7 @@ from meanstream.operators.collaboration.prior.mixture_posterior import (
     MixturePrior,
     mixture_posterior,
 )
-from meanstream.operators.collaboration.prior.prior_by_count_fitted import TRANSLATION
+from meanstream.operators.collaboration.prior.prior_by_count import TRANSLATION
 from meanstream.operators.collaboration.registry import make_collaboration
 from meanstream.operators.noise.calibration import calibrated_analytic_stddev
 from meanstream.operators.records import AgentEstimates, Floats, Ints, OwnMeans, ReleaseColumns

@@ -25,9 +25,9 @@ from meanstream.operators.collaboration.shares.shares_prior import (
     fit_shares_prior,
     sampled_histograms,
     shares_stratum,
+    simplex_projection,
 )
 from meanstream.operators.collaboration.shares.shares_quantiles import BinnedLaw, valid_quantiles
-from meanstream.operators.collaboration.shares.simplex import simplex_projection
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Floats, Ints

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.vote_of_spread import PAIR_SENSITIVITY, spread_vote_bins
-from meanstream.operators.collaboration.spread_law import spread_laws, weigh_spread_laws
 from meanstream.operators.collaboration.variance.pooled_variance import (
     PooledVariance,
     pooled_own_means,
 )
+from meanstream.operators.collaboration.variance.spread_law import spread_laws, weigh_spread_laws
 from meanstream.operators.collaboration.variance.variance_posterior import variance_posterior_of_own
 from meanstream.operators.records import VOTE_BINS, Floats, Ints, OwnSamples
 

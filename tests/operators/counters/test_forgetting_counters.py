@@ -11,8 +11,12 @@ from meanstream.lab.evidence.counters_audit import counter_columns, counter_resp
 from meanstream.operators.counters.base import ENDLESS, Counter, HorizonReached
 from meanstream.operators.counters.decayed import GRID, Decayed, decay_of_half_life
 from meanstream.operators.counters.registry import FORGETTING, counter_noise, make_counter
-from meanstream.operators.counters.sliding import Sliding, factorize_sliding
-from meanstream.operators.counters.windowed import Windowed, factorize_window
+from meanstream.operators.counters.windowed import (
+    Sliding,
+    Windowed,
+    factorize_sliding,
+    factorize_window,
+)
 
 N = 45
 EARLY = tuple(decay_of_half_life(turn, 8.0) for turn in (0.1, 0.1, 0.3, 0.7))

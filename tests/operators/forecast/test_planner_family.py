@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 
 from meanstream.operators.estimators.registry import build_estimator
-from meanstream.operators.forecast.family_forecast import FamilyAsk, forecast_family
-from meanstream.operators.forecast.family_records import FamilyCandidate, FamilyForecast
+from meanstream.operators.forecast.family_forecast import (
+    FamilyAsk,
+    FamilyCandidate,
+    FamilyForecast,
+    forecast_family,
+)
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 
 SIZES = SizeDistribution.parse("point:100")

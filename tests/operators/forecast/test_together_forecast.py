@@ -18,8 +18,12 @@ from meanstream.operators.agents.defaults import SPREAD_SHARE
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.collaboration.registry import make_collaboration
 from meanstream.operators.collaboration.variance.pooled_variance import pooled_own_means
-from meanstream.operators.forecast.together_forecast import STATED_ERROR, Crowd, forecast_together
-from meanstream.operators.forecast.together_records import PAYS
+from meanstream.operators.forecast.together_forecast import (
+    PAYS,
+    STATED_ERROR,
+    Crowd,
+    forecast_together,
+)
 from meanstream.operators.records import Floats, OwnMeans
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.streaming.store.secret_source import noise_from_secret

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from meanstream.operators.noise.privacy_odds import odds_of_a_belief, odds_of_a_guess
+from meanstream.operators.noise.group_privacy import odds_of_a_belief, odds_of_a_guess
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 
-from meanstream.operators.noise.calibration import calibration_delta
-from meanstream.operators.noise.noise_root import root_by_brent
+from meanstream.operators.noise.calibration import calibration_delta, root_by_brent
 
 
 def test_calibrations_are_scipys_to_the_bit() -> None:

@@ -29,12 +29,12 @@ from meanstream.lab.papers.kent.hash_vote_stage import HashVoteRound
 from meanstream.lab.papers.kent.kent_vectors import Linf
 from meanstream.lab.papers.kent.mixture import Mixture
 from meanstream.lab.papers.kent.mixture_stages import ComponentMeanRound
+from meanstream.lab.papers.kent.public_hash import hash_seeds, hash_signs, hash_users
 from meanstream.lab.papers.kent.sparse import SparseSelect
 from meanstream.lab.papers.kent.univariate import Kent
 from meanstream.lab.random_words import SeededWords
 from meanstream.lab.simulation.vector_laws import vector_law_summaries
 from meanstream.operators.estimators.registry import build_estimator
-from meanstream.operators.noise.public_hash import hash_seeds, hash_signs, hash_users
 from meanstream.operators.records import Bools, Floats, Ints
 from meanstream.operators.rounds.channels.registry import make_channel
 from meanstream.operators.rounds.channels.window_channel import OneBitChannel, WindowChannel

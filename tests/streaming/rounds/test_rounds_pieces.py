@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meanstream.operators.estimators.registry import ESTIMATORS
-from meanstream.operators.noise.canonical import canonical_plain
 from meanstream.operators.noise.fixed_point import FixedPoint
-from meanstream.operators.noise.keyed import keyed_owner_words
+from meanstream.operators.noise.keyed import canonical_plain, keyed_owner_words
 from meanstream.operators.rounds.round_records import Estimate
 from meanstream.streaming.rounds.rounds_settings import (
     RoundsSettings,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from meanstream.operators.collaboration.same_mean_tests import ClassSums
+from meanstream.lab.papers.colme.same_mean_tests import ClassSums
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require
 

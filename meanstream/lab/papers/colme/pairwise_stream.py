@@ -22,9 +22,9 @@ from meanstream.lab.papers.colme.same_mean import (
     same_mean_significance,
     same_mean_welch,
 )
+from meanstream.lab.papers.colme.same_mean_tests import ClassInterval, class_interval
 from meanstream.lab.papers.colme.variance_trackers import ReleasedVariance, scheme_sample_variance
 from meanstream.operators.collaboration.alone import half_width_alone
-from meanstream.operators.collaboration.same_mean_tests import ClassInterval, class_interval
 from meanstream.operators.noise.draw_owners import PAIR_SQUARES, PAIR_SUMS
 from meanstream.operators.noise.keyed import NoiseIds, NoiseSource, keyed_owner_words
 from meanstream.operators.records import AgentEstimates, Bools, Floats, Ints, Words

@@ -22,8 +22,8 @@ from meanstream.lab.papers.colme.variance_trackers import (
 )
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.counters.registry import FreshNoise, counter_noise
-from meanstream.operators.noise.canonical import canonical, canonical_spelling
 from meanstream.operators.noise.distributions import GaussianNoise
+from meanstream.operators.noise.keyed import canonical, canonical_spelling
 from meanstream.operators.noise.numerics import require_small_numeric_slack
 from meanstream.operators.records import Floats
 from meanstream.operators.validation import require, require_between, require_positive, valid_float

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from meanstream.lab.papers.kent.public_hash import hash_below, hash_users
 from meanstream.operators.noise.keyed import MAX_DRAWS
-from meanstream.operators.noise.public_hash import hash_below, hash_users
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Bools, Ints, Words
 from meanstream.operators.rounds.round_protocol import Round

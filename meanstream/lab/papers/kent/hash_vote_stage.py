@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from meanstream.operators.noise.public_hash import SEED_BITS, hash_seeds, hash_signs, hash_users
+from meanstream.lab.papers.kent.public_hash import SEED_BITS, hash_seeds, hash_signs, hash_users
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Bools, Floats, Ints
 from meanstream.operators.rounds.base import exact_round_dot

@@ -12,8 +12,8 @@ from itertools import pairwise
 import numpy as np
 
 from meanstream.lab.papers.kent.hash_vote_stage import HashedStage
+from meanstream.lab.papers.kent.public_hash import hash_signs
 from meanstream.lab.papers.kent.vote_stage import VotingStage, pair_vote_counts
-from meanstream.operators.noise.public_hash import hash_signs
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.rounds.channels.base import Mechanism

@@ -16,8 +16,10 @@ from scipy.signal import lfilter
 from meanstream.lab.simulation.simulation_result import Track
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
-from meanstream.operators.collaboration.registry import make_collaboration
-from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
+from meanstream.operators.collaboration.registry import (
+    estimate_with_two_variances,
+    make_collaboration,
+)
 from meanstream.operators.collaboration.variance.pooled_variance import pooled_own_means
 from meanstream.operators.collaboration.variance.variance_posterior import variance_posterior_of_own
 from meanstream.operators.noise.keyed import KeyedNoise

@@ -25,6 +25,7 @@ from meanstream.lab.papers.kent.density import (
 from meanstream.lab.papers.kent.hash_vote_stage import hash_vote_signed_sums
 from meanstream.lab.papers.kent.mixture import Mixture
 from meanstream.lab.papers.kent.mixture_stages import mixture_peaks
+from meanstream.lab.papers.kent.public_hash import hash_signs
 from meanstream.lab.papers.kent.sparse import SparseSelect, SparseThreshold, sparse_mark_score
 from meanstream.lab.simulation.simulated_rounds import (
     VectorConfig,
@@ -33,7 +34,6 @@ from meanstream.lab.simulation.simulated_rounds import (
 )
 from meanstream.lab.simulation.vector_laws import parse_vector_law, vector_law_summaries
 from meanstream.operators.estimators.sparse_size import recommended_sparse
-from meanstream.operators.noise.public_hash import hash_signs
 from meanstream.operators.rounds.round_records import Tally
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 

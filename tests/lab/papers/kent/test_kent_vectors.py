@@ -14,6 +14,7 @@ from scipy.stats import chi2
 from meanstream.lab.papers.kent.folds import PLACES, FoldRound, Folds
 from meanstream.lab.papers.kent.kent_vectors import Linf
 from meanstream.lab.papers.kent.l2 import L2
+from meanstream.lab.papers.kent.public_hash import hash_signs
 from meanstream.lab.papers.kent.univariate import K_OF_THE_PROOF, Kent, kent_univariate_capped_size
 from meanstream.lab.papers.kent.vote_stage import PairVoteRound, pair_vote_counts
 from meanstream.lab.random_words import SeededWords
@@ -21,7 +22,6 @@ from meanstream.lab.simulation.simulated_rounds import VectorConfig, simulate_ve
 from meanstream.lab.simulation.vector_laws import vector_law_summaries
 from meanstream.operators.estimators.registry import ESTIMATORS, build_estimator
 from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
-from meanstream.operators.noise.public_hash import hash_signs
 from meanstream.operators.rounds.localization import Bins
 from meanstream.operators.rounds.round_protocol import (
     ReportWords,

@@ -18,10 +18,6 @@ import pytest
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.own_histogram import HistogramColumns
 from meanstream.operators.collaboration.shares import shares_prior as prior_module
-from meanstream.operators.collaboration.shares.newest_histograms import (
-    newest_histograms,
-    newest_histograms_together,
-)
 from meanstream.operators.collaboration.shares.shares_prior import SharesPrior
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.records import ReleaseColumns
@@ -46,6 +42,10 @@ from meanstream.pipelines.beam.agents.charges import ReleaseLedger, ShardSpend
 from meanstream.pipelines.beam.agents.fit_population import FitReleases
 from meanstream.pipelines.beam.agents.gather_releases import gather_releases
 from meanstream.pipelines.beam.agents.latest_by_agent import LatestOfShard
+from meanstream.pipelines.beam.agents.newest_histograms import (
+    newest_histograms,
+    newest_histograms_together,
+)
 from meanstream.pipelines.beam.element_types.beam_samples import RememberedWords
 from meanstream.pipelines.beam.element_types.columns_coder import ColumnsCoder
 from meanstream.pipelines.beam.element_types.packed import LATEST, unpacked

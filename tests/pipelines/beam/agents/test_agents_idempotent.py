@@ -18,8 +18,7 @@ from apache_beam.runners.pipeline_context import PipelineContext
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from meanstream.operators.agents.agents import ReleaseBatch
-from meanstream.operators.noise.canonical import canonical_spelling
-from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
+from meanstream.operators.noise.keyed import KeyedNoise, canonical_spelling, keyed_owner_words
 from meanstream.operators.records import ReleaseColumns
 from meanstream.pipelines.beam.agents import release_agents as release
 from meanstream.pipelines.beam.agents.agent_transforms import (

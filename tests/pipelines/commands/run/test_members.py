@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meanstream.lab.papers.colme.same_mean_tests import SameMeanTests
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.collaboration.same_mean_tests import SameMeanTests
 from meanstream.operators.records import OwnMeans, ReleaseColumns
 from meanstream.pipelines.page.page_figures import page_figures
 from meanstream.streaming.agents.public_population import AnsweredAgents

@@ -15,7 +15,7 @@ from meanstream.operators.records import Ints, ReleaseColumns
 
 
 def newest_histograms(releases: ReleaseColumns, agents: Ints, groups: int) -> HistogramColumns:
-    """Public: the histograms of some agents of a group, as far as a prior of all groups may be learned of them.
+    """Public: the histograms of a group of agents, as far as a prior of all groups needs them.
 
     Parameters
     ----------
@@ -29,8 +29,9 @@ def newest_histograms(releases: ReleaseColumns, agents: Ints, groups: int) -> Hi
 
     Notes
     -----
-    Of the `MOST_LOOKED_AT` least hashes a group has its part, give or take: it tells of that many that those of all
-    groups are among them but for once in 1e14, and of few where there are many groups.
+    Of the `MOST_LOOKED_AT` least hashes a group has its part, give or take: it tells of that many
+    that those of all groups are among them but for once in 1e14, and of few where there are many
+    groups.
     """
     part = prior.MOST_LOOKED_AT / groups
     least = agents[: math.ceil(part + 8 * math.sqrt(part)) + 16]
@@ -41,7 +42,7 @@ def newest_histograms(releases: ReleaseColumns, agents: Ints, groups: int) -> Hi
 
 
 def newest_histograms_together(known: HistogramColumns, told: HistogramColumns) -> HistogramColumns:
-    """Public: put later histograms in place of earlier ones of the same agents, and the others next to them.
+    """Public: put later histograms in place of earlier ones of the same agents.
 
     Examples
     --------

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from scipy.special import ndtri
 
+from meanstream.lab.papers.colme.same_mean_tests import ClassSums, interval_of_members
 from meanstream.operators.collaboration.alone import half_width_alone
-from meanstream.operators.collaboration.same_mean_tests import ClassSums, interval_of_members
-from meanstream.operators.collaboration.sorted_releases import SortedReleases
+from meanstream.operators.collaboration.covariates.covariate_releases import CovariateReleases
 from meanstream.operators.collaboration.variance.pooled_variance import pooled_variance
 from meanstream.operators.collaboration.variance.variance_posterior import (
     VariancePosterior,
@@ -184,15 +184,16 @@ class Consensus:
             sums=_sums_over_partners(edges, mean, total),
         )
 
-    def summarize(self, releases: ReleaseColumns) -> SortedReleases:
-        """Sort the newest releases of some agents."""
-        return SortedReleases.of(releases)
+    def summarize(self, releases: ReleaseColumns) -> CovariateReleases:
+        """Take the newest releases of some agents."""
+        return CovariateReleases.of(releases)
 
     def fit_summary(
-        self, summary: SortedReleases, sample_variance: VariancePosterior | float
+        self, summary: CovariateReleases, sample_variance: VariancePosterior | float
     ) -> FittedConsensus:
-        """Fit to all agents' sorted releases, given the variance of one sample."""
-        releases = summary.columns()
+        """Fit to all agents' releases, given the variance of one sample."""
+        # In one order, whoever's releases were added first.
+        releases = summary.columns().take(np.argsort(summary.agent, kind="stable"))
         return self.fit(
             releases, pooled_variance(releases, variance_posterior_typical(sample_variance))
         )
@@ -331,7 +332,7 @@ def _mixed(edges: PartnerEdges, mean: Floats, variance: Floats, noise: Floats) -
 
 def _mixing_matrix(edges: PartnerEdges, n: int) -> csr_array:
     """Metropolis weights: a row and a column add up to 1."""
-    from scipy.sparse import coo_array  # noqa: PLC0415 - most starts need no sparse matrix
+    from scipy.sparse import coo_array
 
     degree = np.bincount(np.concatenate(edges), minlength=n)
     weight = 1.0 / (np.maximum(degree[edges.one], degree[edges.other]) + 1.0)

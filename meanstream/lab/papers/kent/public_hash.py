@@ -10,6 +10,7 @@ import hashlib
 import numpy as np
 import numpy.typing as npt
 
+from meanstream.operators.noise.random_bits import mix_hash
 from meanstream.operators.records import Ints, Words
 
 SEED_BITS = 62
@@ -83,10 +84,3 @@ def hash_signs(seed: Ints, count: int) -> npt.NDArray[np.int8]:
     bits = np.unpackbits(raw, axis=1, bitorder="little")[:, :count]
 
     return np.asarray(1 - 2 * bits.astype(np.int8), dtype=np.int8)
-
-
-def mix_hash(x: Words) -> Words:
-    """Scramble: every bit of the input changes about half of the output's (the finalizer of SplitMix64)."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from meanstream.operators.collaboration.alone import half_width_alone
-from meanstream.operators.collaboration.sorted_releases import SortedReleases
+from meanstream.operators.collaboration.covariates.covariate_releases import CovariateReleases
 from meanstream.operators.collaboration.variance.pooled_variance import pooled_variance
 from meanstream.operators.collaboration.variance.variance_posterior import (
     VariancePosterior,
@@ -147,7 +147,7 @@ def interval_of_members(
 
 @dataclass(frozen=True, slots=True)
 class SameMeanTests:
-    """Average oneself with everyone whose release passes the test of equal means, weighted by inverse variance.
+    """Average oneself, by inverse variance, with everyone whose release passes a test of equality.
 
     Released: nothing new; `fit` reads public releases. An answer mixes in the agent's own raw mean
     and goes to that agent only.
@@ -175,7 +175,8 @@ class SameMeanTests:
     >>> one = np.ones(3, dtype=np.int64)
     >>> releases = ReleaseColumns(agent=np.arange(3), index=one, count=one, total=one,
     ...                           mean=np.array([0.0, 0.2, 5.0]), noise_variance=np.zeros(3))
-    >>> own = OwnMeans(agent=np.arange(3), count=10 * one, mean=np.array([0.0, 0.2, 5.0]), variance=np.full(3, 0.1))
+    >>> own = OwnMeans(agent=np.arange(3), count=10 * one, mean=np.array([0.0, 0.2, 5.0]),
+    ...                variance=np.full(3, 0.1))
     >>> answer = SameMeanTests().fit(releases, np.full(3, 0.1)).estimate(own)
     >>> answer.value.round(2).tolist(), answer.class_size.tolist()
     ([0.1, 0.1, 5.0], [2.0, 2.0, 1.0])
@@ -227,15 +228,17 @@ class SameMeanTests:
             noise=releases.noise_variance[usable][order],
         )
 
-    def summarize(self, releases: ReleaseColumns) -> SortedReleases:
-        """Sort the newest releases of some agents."""
-        return SortedReleases.of(releases)
+    def summarize(self, releases: ReleaseColumns) -> CovariateReleases:
+        """Take the newest releases of some agents."""
+        return CovariateReleases.of(releases)
 
     def fit_summary(
-        self, summary: SortedReleases, sample_variance: VariancePosterior | float
+        self, summary: CovariateReleases, sample_variance: VariancePosterior | float
     ) -> FittedTests:
-        """Fit to all agents' sorted releases, given the variance of one sample that they have in common."""
-        releases = summary.columns()
+        """Fit to all agents' releases, given the variance of one sample."""
+        # In one order, whoever's releases were added first.
+        order = np.lexsort((summary.agent, summary.mean, summary.noise_variance, summary.count))
+        releases = summary.columns().take(order)
         return self.fit(
             releases, pooled_variance(releases, variance_posterior_typical(sample_variance))
         )
@@ -253,16 +256,10 @@ class FittedTests:
     noise: Floats
 
     def estimate(self, own: OwnMeans, *, level: float = 0.95) -> AgentEstimates:
-        """Private: each agent's weighted mean over its class with its `class_interval`, for that agent only."""
-        quantile = -ndtri(0.5 * self.significance / np.log(own.count + 1.0))
+        """Private: each agent's weighted mean over its class, addressed to that agent only."""
+        quantile = self._quantile(own)
         mean = own.mean - self.center
-        starts = self._group_starts()
-        if len(starts) - 1 <= MOST_GROUPS:
-            sums = self._by_prefix_sums(mean, own.variance, quantile, starts)
-        else:
-            sums = self._by_pairs(mean, own.variance, quantile)
-
-        information, moment, size, noise, *squares = sums - self._own_release(own, mean, quantile)
+        information, moment, size, noise, *squares = self._others(own, mean, quantile)
         known = np.isfinite(own.variance)
         own_information = np.where(known, 1 / np.maximum(own.variance, 1e-300), 0.0)
         information += own_information
@@ -270,21 +267,18 @@ class FittedTests:
         alone = information <= 0
 
         with np.errstate(invalid="ignore", divide="ignore"):
-            value = (
-                np.where(alone, mean, (moment + own_information * mean) / information) + self.center
-            )
+            pooled = (moment + own_information * mean) / information
+            value = np.where(alone, mean, pooled) + self.center
             variance = np.where(alone, np.inf, 1 / information)
             gain = np.where(known, own.variance / variance, 1.0)
             noise = np.where(alone, 0.0, np.maximum(noise, 0.0) * variance**2)
 
-        members = information - own_information
-        spread = squares[1] - 2 * mean * moment + mean**2 * members
-        of_class = ClassSums(members, moment, size, squares[0], np.maximum(spread, 0.0))
-        with np.errstate(invalid="ignore", divide="ignore"):
+            of_class = _class_sums(mean, information - own_information, moment, size, *squares)
             lower, upper = class_interval(
                 value - self.center, mean, own.variance, of_class, quantile, level
             )
 
+        ones = np.ones(len(own))
         return AgentEstimates(
             value=value,
             lower=lower + self.center,
@@ -292,24 +286,36 @@ class FittedTests:
             level=level,
             effective_class_size=gain,
             class_size=size + 1.0,
-            component=np.full(len(own), -1, dtype=np.int64),
-            membership=np.ones(len(own)),
+            component=-ones.astype(np.int64),
+            membership=ones,
             noise_half_width=half_width_alone(noise, level),
         )
 
+    def _quantile(self, own: OwnMeans) -> Floats:
+        # It grows with the number of samples, so that errors of both kinds vanish (ColME).
+        quantile: Floats = -ndtri(0.5 * self.significance / np.log(own.count + 1.0))
+        return quantile
+
+    def _others(self, own: OwnMeans, mean: Floats, quantile: Floats) -> Floats:
+        """Sums over the accepted releases of others, of what `_numerators` and `_powers` give."""
+        starts = self._group_starts()
+        if len(starts) - 1 <= MOST_GROUPS:
+            sums = self._by_prefix_sums(mean, own.variance, quantile, starts)
+        else:
+            sums = self._by_pairs(mean, own.variance, quantile)
+
+        return sums - self._own_release(own, mean, quantile)
+
     def members(self, own: OwnMeans) -> list[Ints]:
         """Private: the other agents of the class of each, by number; for that agent only."""
-        # The quantile grows with the number of samples, so that errors of both kinds vanish
-        # (ColME).
-        quantile = -ndtri(0.5 * self.significance / np.log(own.count + 1.0))
-        found = []
+        members = []
         for agent, mean, variance, times in zip(
-            own.agent, own.mean, own.variance, quantile, strict=True
+            own.agent, own.mean, own.variance, self._quantile(own), strict=True
         ):
             inside = np.abs(mean - self.mean) < times * np.sqrt(variance + self.variance)
-            found.append(np.sort(self.agent[inside & (self.agent != agent)]))
+            members.append(np.sort(self.agent[inside & (self.agent != agent)]))
 
-        return found
+        return members
 
     def describe(self) -> dict[str, Any]:
         """Public: how many releases were read; tests fit no population model."""
@@ -335,26 +341,24 @@ class FittedTests:
         # Releases of one variance are in order: who is accepted is an interval of them.
         sums = np.zeros((6, len(mean)))
         order = np.argsort(mean)  # searching for neighbors in turn stays in the cache
-        mean, variance, quantile = mean[order], variance[order], quantile[order]
-        for first, last in pairwise(starts.tolist()):
-            if first == last:
+        mean = mean[order]
+        variance = variance[order]
+        quantile = quantile[order]
+
+        for first, end in pairwise(starts.tolist()):
+            if first == end:
                 continue
-            group = self.mean[first:last] - self.center
-            group_variance = float(self.variance[first])
-            radius = quantile * np.sqrt(variance + group_variance)
+
+            group = self.mean[first:end] - self.center
+            of_group = float(self.variance[first])
+            radius = quantile * np.sqrt(variance + of_group)
             low = np.searchsorted(group, mean - radius, side="right")
             high = np.searchsorted(group, mean + radius, side="left")
-            columns = (group, self.noise[first:last], group**2)
-            prefix, noise, squares = (np.concatenate([[0.0], np.cumsum(x)]) for x in columns)
 
             # Prefix sums give all sums over accepted releases without looking at each.
-            accepted = (high - low).astype(np.float64)
-            sums[0] += accepted / group_variance
-            sums[1] += (prefix[high] - prefix[low]) / group_variance
-            sums[2] += accepted
-            sums[3] += (noise[high] - noise[low]) / group_variance**2
-            sums[4] += accepted / group_variance**2
-            sums[5] += (squares[high] - squares[low]) / group_variance
+            numerators = _numerators(group, self.noise[first:end])
+            prefix = np.pad(np.cumsum(numerators, axis=1), ((0, 0), (1, 0)))
+            sums += (prefix[:, high] - prefix[:, low]) / _powers(of_group)[:, None]
 
         unsorted = np.empty_like(sums)
         unsorted[:, order] = sums
@@ -364,17 +368,8 @@ class FittedTests:
         """Return the same sums by comparing all pairs, a chunk of agents at a time."""
         # All pairs, where variances differ too much for groups.
         others = self.mean - self.center
-        precision = 1 / self.variance
-        of_each = (
-            precision,
-            precision * others,
-            np.ones(len(others)),
-            precision**2 * self.noise,
-            precision**2,
-            precision * others**2,
-        )
-
-        columns = np.stack(of_each, axis=1)
+        numerators = _numerators(others, self.noise) * _powers(1 / self.variance)
+        columns = np.ascontiguousarray(numerators.T)
         sums = np.empty((6, len(mean)))
         chunk = max(1, ELEMENTS // max(1, len(others)))
 
@@ -407,13 +402,25 @@ class FittedTests:
             (released > mean - radius) & (released < mean + radius) & (self.agent[row] == own.agent)
         )
 
-        parts = [
-            1 / variance,
-            released / variance,
-            np.ones(len(own)),
-            self.noise[row] / variance**2,
-            1 / variance**2,
-            released**2 / variance,
-        ]
+        released_sums = _numerators(released, self.noise[row]) / _powers(variance)
+        return np.where(inside, released_sums, 0.0)
 
-        return np.where(inside, np.stack(parts), 0.0)
+
+def _class_sums(  # noqa: PLR0917 - the sums over a class
+    mean: Floats, weight: Floats, moment: Floats, size: Floats, squared: Floats, squares: Floats
+) -> ClassSums:
+    """Take squares about each agent's own mean."""
+    spread = squares - 2 * mean * moment + mean**2 * weight
+    return ClassSums(weight, moment, size, squared, np.maximum(spread, 0.0))
+
+
+def _numerators(mean: Floats, noise: Floats) -> Floats:
+    """Give what is summed up over releases, in units of powers of their variances, shape (6, n)."""
+    ones = np.ones_like(mean)
+    return np.stack([ones, mean, ones, noise, ones, mean**2])
+
+
+def _powers(variance: Floats | float) -> Floats:
+    """Give the powers of variances by which numerators are divided, shape (6, n)."""
+    square = variance**2
+    return np.stack([variance, variance, np.ones_like(variance), square, square, variance])

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm, truncnorm
 
-from meanstream.operators.collaboration import same_mean_tests as sorted_tests
-from meanstream.operators.collaboration.same_mean_tests import SameMeanTests
+from meanstream.lab.papers.colme import same_mean_tests as sorted_tests
+from meanstream.lab.papers.colme.same_mean_tests import SameMeanTests
 from meanstream.operators.records import Floats, Ints, OwnMeans, ReleaseColumns
 
 

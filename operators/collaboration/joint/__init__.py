@@ -1,1 +1,0 @@
-"""What the answers of several agents say together: differences, comparisons and ranks."""
