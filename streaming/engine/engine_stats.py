@@ -49,6 +49,8 @@ class EngineStats:
         tell.
     input_lags : dict of (str, int) to int
         The same by topic and partition, where the source has some.
+    group_commit_age : float or None
+        Seconds since the group's offsets were last taken, where the source has a group.
     lateness : float or None
         How far a sample may lie behind event time, in seconds: a setting of the run.
     refresh : float or None
@@ -107,6 +109,7 @@ class EngineStats:
     watermark: float | None = None
     input_lag: int | None = None
     input_lags: dict[tuple[str, int], int] = field(default_factory=dict)
+    group_commit_age: float | None = None
     lateness: float | None = None
     refresh: float | None = None
     pending: int = 0

@@ -65,6 +65,7 @@ GAUGES = {
     "samples_pending": "Samples that were taken and wait for event time.",
     "first_release_timestamp_seconds": "Event time at which the first release is due; none once there was one.",
     "input_lag_events": "Records that the source holds and the engine has not read.",
+    "group_commit_age_seconds": "Seconds since the broker last took the offsets of the group.",
     "refresh_seconds": "How often agents get estimates, in event time; none where they do at the end of the source.",
     "allowed_lateness_seconds": "How far a sample may lie behind event time; releases wait for as long.",
 }
@@ -335,6 +336,7 @@ class Metrics(Collector):
             "rejects": {reason: stats.rejected[reason] for reason in self.families.reasons},
             "agents": stats.agents,
             "input_lag_events": stats.input_lag,
+            "group_commit_age_seconds": stats.group_commit_age,
             "partition_lag_events": stats.input_lags,
             "allowed_lateness_seconds": stats.lateness,
             "watermark": stats.watermark,

@@ -87,8 +87,9 @@ def stages(epsilon: float) -> Iterator[tuple[Any, Public]]:
         for step in estimator.rounds:
             for jump, mean in ((0, 0.3), (1, -40.0)):
                 before: Public = {"n": 9, "mean": mean, "variance": 0.01, "jump": jump}
-                voted = {"votes": [1] * BINS, "voters": BINS}
-                yield step, ({} if type(step) is ReportsOnBounds else before | voted)
+                voted = before | {"votes": [1] * BINS, "voters": BINS}
+                known = {ReportsOnBounds: {}, VotesForSpread: before}
+                yield step, known.get(type(step), voted)
 
 
 class Sent:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtr
 
+from meanstream.lab.papers.kent.folds import FoldsFound
 from meanstream.lab.papers.kent.hash_vote_stage import HashVoteRound
 from meanstream.lab.papers.kent.kent_vectors import (
     FOLD_OPTIONS,
@@ -153,8 +154,8 @@ class SparseThreshold(SparseMeans):
                 / epsilon
             )
 
-    def _finish(self, found: Sequence[Estimate], public: Public, users: int) -> Estimate:
-        plain = super()._finish(found, public, users)
+    def _finish(self, found: Sequence[Estimate], known: FoldsFound, users: int) -> Estimate:
+        plain = super()._finish(found, known, users)
         size = np.abs(plain.unclipped)
         keep = (
             self.keep
@@ -404,9 +405,9 @@ class SparseSelect(SparseMeans):
         selected = np.sort(best[scores[best] >= self.least_score]).tolist() if users else []
         return {"selected": selected, "voters": users, "coordinates": selected or [int(best[0])]}
 
-    def _finish(self, found: Sequence[Estimate], public: Public, users: int) -> Estimate:
+    def _finish(self, found: Sequence[Estimate], known: FoldsFound, users: int) -> Estimate:
         # Nothing is known of the others, unless users voted.
-        reach = self.cut if public["voters"] else 1.0
+        reach = self.cut if known.voters else 1.0
         columns = {name: np.zeros(self.dimension) for name in ("value", "unclipped")}
         columns |= {
             "stderr": np.full(self.dimension, reach),
@@ -414,14 +415,14 @@ class SparseSelect(SparseMeans):
         }
         columns["upper"] = -columns["lower"]
 
-        if public["selected"]:
+        if known.selected:
             for name, column in columns.items():
-                column[public["selected"]] = [float(getattr(estimate, name)) for estimate in found]
+                column[known.selected] = [float(getattr(estimate, name)) for estimate in found]
 
         for name in ("lower", "upper"):
             columns[name] = np.clip(columns[name], -1.0, 1.0)
 
-        stages = [*public["stages"], *vector_stages(found)]
+        stages = [*known.stages, *vector_stages(found)]
         return vector_estimate(self._settings, users=users, stages=stages, **columns)
 
     def describe(self) -> dict[str, Any]:
