@@ -33,7 +33,31 @@ if TYPE_CHECKING:
     from meanstream.operators.rounds.user_sizes import SizeDistribution
 
 
-class SparseThreshold(CoordinateMeans):
+class SparseMeans(CoordinateMeans):
+    """Means of vectors of which few coordinates differ from 0."""
+
+    dimension: int
+    sparsity: int
+
+    @classmethod
+    def parts(cls, ask: FamilyQuestion) -> int:
+        """Count the coordinates that may differ from the middle."""
+        return ask.sparsity or super().parts(ask)
+
+    @classmethod
+    def family_assumes(
+        cls, ask: FamilyQuestion, options: Mapping[str, Any], described: Mapping[str, Any]
+    ) -> str:
+        """As of the others, and the middle of the rest."""
+        rest = f"; all but {ask.sparsity} coordinates are in the middle"
+        return super().family_assumes(ask, options, described) + rest
+
+    def describe(self) -> dict[str, Any]:
+        """Public: parameters chosen."""
+        return super().describe() | {"dimension": self.dimension, "sparsity": self.sparsity}
+
+
+class SparseThreshold(SparseMeans):
     """Mean of sparse vectors with coordinates on [-1, 1].
 
     All are estimated, the small ones are answered as 0.
@@ -82,19 +106,6 @@ class SparseThreshold(CoordinateMeans):
         if ask.wanted != cls.answers or ask.sparsity is None:
             return None
         return {"dimension": ask.dimension, "sparsity": ask.sparsity} | vector_spread(ask)
-
-    @classmethod
-    def parts(cls, ask: FamilyQuestion) -> int:
-        """Count the coordinates that may differ from the middle."""
-        return ask.sparsity or super().parts(ask)
-
-    @classmethod
-    def family_assumes(
-        cls, ask: FamilyQuestion, options: Mapping[str, Any], described: Mapping[str, Any]
-    ) -> str:
-        """As of the others, and the middle of the rest."""
-        rest = f"; all but {ask.sparsity} coordinates are in the middle"
-        return super().family_assumes(ask, options, described) + rest
 
     @classmethod
     def why(cls, options: Mapping[str, Any], radius: float | None) -> str:  # noqa: ARG003 - of no ball
@@ -174,8 +185,6 @@ class SparseThreshold(CoordinateMeans):
         said = super().describe()
         predicted = float(said["predicted_stderr"]) * math.sqrt(self.sparsity / self.dimension)
         return said | {
-            "dimension": self.dimension,
-            "sparsity": self.sparsity,
             "keep": self.keep,
             "predicted_stderr": predicted,
         }
@@ -189,7 +198,7 @@ ETAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 "tuned" tries."""
 
 
-class SparseSelect(CoordinateMeans):
+class SparseSelect(SparseMeans):
     """Mean of sparse vectors with coordinates on [-1, 1].
 
     Half of the users vote for the coordinates that are not 0.
@@ -263,18 +272,13 @@ class SparseSelect(CoordinateMeans):
         return {"dimension": ask.dimension, "sparsity": ask.sparsity}
 
     @classmethod
-    def parts(cls, ask: FamilyQuestion) -> int:
-        """Count the coordinates that may differ from the middle."""
-        return ask.sparsity or super().parts(ask)
-
-    @classmethod
     def family_assumes(
         cls, ask: FamilyQuestion, options: Mapping[str, Any], described: Mapping[str, Any]
     ) -> str:
         """As of the others, and which coordinates are found."""
-        return super().family_assumes(ask, options, described) + (
-            f"; all but {ask.sparsity} coordinates are in the middle, these "
-            f"{ask.half * float(described.get('cut', 0.0)):.3g} or more away"
+        farthest = ask.half * float(described.get("cut", 0.0))
+        return (
+            f"{super().family_assumes(ask, options, described)}, these {farthest:.3g} or more away"
         )
 
     @classmethod
@@ -427,8 +431,6 @@ class SparseSelect(CoordinateMeans):
         `predicted_stderr` is the root of the summed squared errors if all are found.
         """
         return super().describe() | {
-            "dimension": self.dimension,
-            "sparsity": self.sparsity,
             "cut": self.cut,
             "clip": self.clip,
         }
