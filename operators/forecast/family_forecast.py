@@ -141,7 +141,7 @@ def family_sentence(
 
 
 def _why(best: FamilyCandidate, candidates: Sequence[FamilyCandidate], radius: float | None) -> str:
-    others = [one for one in candidates[1:] if one.half_width is not None]
+    others = [candidate for candidate in candidates[1:] if candidate.half_width is not None]
     against = f" (next: {others[0].name}, {others[0].half_width:.3g})" if others else ""
     why: str = estimator_class(best.name).why(best.options, radius)
     return why + against
@@ -231,9 +231,9 @@ class FamilyAsk:
                 getattr(self, name),
             )
 
-        asked = [self.dimension is not None, self.density, self.components is not None]
+        wanted = [self.dimension is not None, self.density, self.components is not None]
         require(
-            sum(asked) == 1,
+            sum(wanted) == 1,
             "dimension",
             "be given alone: it, density or components",
             self.dimension,
@@ -245,11 +245,11 @@ class FamilyAsk:
             require_positive(target_half_width=self.target_half_width)
 
         if self.between_users is not None and self.dimension is None:
-            what = (
+            task = (
                 "density, but for 0 (all users draw from one law)" if self.density else "components"
             )
             good = self.density and self.between_users == 0.0
-            require(good, "between_users", f"be left out with {what}", self.between_users)
+            require(good, "between_users", f"be left out with {task}", self.between_users)
 
         if self.dimension is not None:
             require(self.dimension >= 1, "dimension", "be at least 1", self.dimension)
@@ -277,19 +277,21 @@ class FamilyAsk:
 
     def options(self) -> dict[str, dict[str, Any]]:
         """Name every candidate, and the options that it is built with."""
-        found = {name: estimator_class(name).family_options(self) for name in distinct_estimators()}
-        return {name: own for name, own in found.items() if own is not None}
+        options = {
+            name: estimator_class(name).family_options(self) for name in distinct_estimators()
+        }
+        return {name: own for name, own in options.items() if own is not None}
 
     def predicted(self, name: str, users: int) -> tuple[float, dict[str, Any]]:
         """Sum (integrate) the mean squared error on [-1, 1], and let the estimator describe itself."""
         if (name, users) not in self.known:
-            own = self.options()[name]
+            options = self.options()[name]
             common: dict[str, Any] = {
                 "epsilon": self.epsilon,
                 "sizes": self.sizes,
                 "level": self.level,
             }
-            estimator: Any = build_estimator(name, users=users, **common, **own)
+            estimator: Any = build_estimator(name, users=users, **common, **options)
             said = estimator.describe()
             mse = float(said["predicted_stderr"]) ** 2 + float(said.get("left_out", 0.0))
             self.known[name, users] = mse + estimator.missed_mse(users), said
@@ -372,17 +374,17 @@ def _candidate(ask: FamilyAsk, name: str) -> FamilyCandidate:
             ask.target_half_width / z * math.sqrt(parts),
         )
 
-    own = ask.options()[name]
+    options = ask.options()[name]
     return FamilyCandidate(
         name=name,
-        options=own,
+        options=options,
         mse=mse,
         half_width=None if ask.density else z * math.sqrt(mse / parts),
         users_needed=needed,
         threshold=int(said.get("effective_size", 0)) or None,
         terms=said.get("terms"),
         left_out=said.get("left_out"),
-        assumes=estimator_class(name).family_assumes(ask, own, said),
+        assumes=estimator_class(name).family_assumes(ask, options, said),
     )
 
 

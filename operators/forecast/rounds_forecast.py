@@ -274,7 +274,11 @@ CARRIED_SPREADS = (0.02, 0.05, 0.1, 0.2)
 def forecast_rounds_candidates(trust: str = "local") -> list[str]:
     """Names of the estimators of this trust that are compared: each class once."""
     classes = {name: estimator_class(name) for name in distinct_estimators()}
-    return sorted(name for name, one in classes.items() if one.candidate and one.trust == trust)
+    return sorted(
+        name
+        for name, estimator in classes.items()
+        if estimator.candidate and estimator.trust == trust
+    )
 
 
 def forecast_rounds(
@@ -422,29 +426,31 @@ class _Ask:
 
         Those it can be designed for.
         """
-        found = {}
+        half_widths = {}
 
         # Other epsilons may have no design for so few users.
         for epsilon in sorted({*SHOWN_EPSILONS, self.epsilon}):
             ask = self if epsilon == self.epsilon else replace(self, epsilon=epsilon, known={})
             try:
-                found[epsilon] = z * _alike(ask.described(name, users))
+                half_widths[epsilon] = z * _alike(ask.described(name, users))
             except ValueError:
                 continue
 
-        return found
+        return half_widths
 
     def described(self, name: str, users: int) -> dict[str, Any]:
         """Build an estimator and let it describe itself, once."""
         if (name, users) not in self.known:
             # A design is built once for each estimator and number of users.
-            own = estimator_class(name).candidate_options(self.declared, self.tails)
+            options = estimator_class(name).candidate_options(self.declared, self.tails)
             common: dict[str, Any] = {
                 "epsilon": self.epsilon,
                 "sizes": self.sizes,
                 "level": self.level,
             }
-            self.known[name, users] = build_estimator(name, users=users, **common, **own).describe()
+            self.known[name, users] = build_estimator(
+                name, users=users, **common, **options
+            ).describe()
 
         return self.known[name, users]
 
@@ -501,8 +507,8 @@ def _breaking_point(ask: _Ask, users: int) -> float | None:
     """Spread of users' means at which the one that takes a declared spread goes wrong."""
     common: dict[str, Any] = {"epsilon": ask.epsilon, "sizes": ask.sizes, "level": ask.level}
     name = estimator_taken_for("declared")
-    own = estimator_class(name).candidate_options(ask.declared, ask.tails)
-    return build_estimator(name, users=users, **common, **own).breaking_point()
+    options = estimator_class(name).candidate_options(ask.declared, ask.tails)
+    return build_estimator(name, users=users, **common, **options).breaking_point()
 
 
 EPSILONS = tuple(sorted({float(f"{epsilon:.2g}") for epsilon in np.geomspace(0.01, 20.0, 120)}))
