@@ -203,7 +203,7 @@ $(BIN)/uv: requirements/uv.lock
 	$(BIN)/python -m pip install -q --require-hashes -r requirements/uv.lock
 	touch $@
 
-$(STAMP): $(BIN)/uv requirements/dev.lock pyproject.toml
+$(STAMP): $(BIN)/uv requirements/dev.lock pyproject.toml hatch_build.py streaming/sources/compiled_records.c
 	$(UV) pip install -q -p $(BIN)/python --compile-bytecode --require-hashes -r requirements/dev.lock
 	$(UV) pip install -q -p $(BIN)/python --no-deps -e .
 	touch $@

@@ -5,7 +5,8 @@
 Each contender is a process of its own. Its processor seconds (all threads), less those of the same
 process on one event, are measured in turn in one run; the best of `--repeat` counts. Each keeps a
 mean for each key. Only the engine keeps a ledger and a store, adds noise, gives estimates with
-intervals, and drops duplicate ids (as does the bare loop). Prints the tables of the docs, and ends
+intervals, and drops duplicate ids (as does the bare loop). The bare loop writes each key's mean to a topic, as
+the engine does. Prints the tables of the docs, and ends
 with code 1 where a goal is missed. Needs `make servers`. The peers are not dependencies of this
 project: each needs a virtual environment in `--environments`; the commands that make a missing one
 are printed. `--small` runs a twentieth of the events, mostly to see whether all programs run: it
@@ -47,6 +48,9 @@ BOUNDS = [
     "--until-end",
     "--quiet",
 ]
+PROGRAM = "from meanstream.pipelines.commands.program import main; main()"
+WITHOUT_C = "import sys; sys.modules['meanstream.streaming.sources.compiled_records'] = None; "
+"""Before it: the engine as it is installed where there is no compiler."""
 SLOW_SHARE = 10
 """quixstreams reads one of so many events: it takes some 50 microseconds for each."""
 
@@ -65,8 +69,8 @@ class Shape(NamedTuple):
 
 
 SHAPES = (
-    Shape(1_000_000, 4_000, ids=False, bare=0.9, pathway=2.5),
-    Shape(300_000, 40_000, ids=False, bare=0.75, pathway=1.5),
+    Shape(1_000_000, 4_000, ids=False, bare=0.8, pathway=2.5),
+    Shape(300_000, 40_000, ids=False, bare=0.8, pathway=1.5),
     Shape(1_000_000, 100, ids=True, bare=None, pathway=1.0),
 )
 
@@ -103,8 +107,12 @@ def main() -> None:
     peers = [name for name in PEERS if _installed(options.environments, name)]
 
     with temporary_broker() as broker, tempfile.TemporaryDirectory() as folder:
-        print("| events, keys | " + " | ".join(["engine", "bare loop", *peers]) + " |")
-        print("|---" * (3 + len(peers)) + "|")
+        print(
+            "| events, keys | "
+            + " | ".join(["engine", "engine without C", "bare loop", *peers])
+            + " |"
+        )
+        print("|---" * (4 + len(peers)) + "|")
         topics = Topics(broker.address, peers, options.environments, options.repeat, Path(folder))
 
         for number, shape in enumerate(SHAPES):
@@ -172,7 +180,7 @@ class Topics(NamedTuple):
 
     def measure(self, number: int, shape: Shape, goals: Goals) -> None:
         """Print the row of a topic, in millions of events per processor second."""
-        names = ["engine", "bare loop", *self.peers]
+        names = ["engine", "engine without C", "bare loop", *self.peers]
         most = in_turn(names, lambda name: self._run(name, f"all{number}", shape), self.repeat)
         one = shape._replace(events=1)
         least = in_turn(names, lambda name: self._run(name, f"one{number}", one), self.repeat)
@@ -193,22 +201,32 @@ class Topics(NamedTuple):
 
     def _run(self, name: str, topic: str, shape: Shape) -> float:
         with tempfile.TemporaryDirectory(dir=self.folder) as place:
-            if name == "engine":
-                source = f"kafka://{self.address}/{topic}?group={Path(place).name}"
-                return engine(source, Path(place), ["--id", "id"] if shape.ids else [])
+            means = Path(place).name
+            self._make_topics(means, f"{means}-releases")
+            if name.startswith("engine"):
+                source = f"kafka://{self.address}/{topic}?group={means}"
+                more = ["--id", "id"] if shape.ids else []
+                sink = f"kafka://{self.address}/{means}"
+                return engine(source, Path(place), more, sink, compiled=name == "engine")
 
             slow = SLOW_SHARE if name == "quixstreams" else 1
             python = sys.executable
             program = BARE_LOOP
+            output = means
             if name in PEERS:
+                output = f"{place}/out"
                 python = str(self.environments / name.lower() / "bin" / "python")
                 program = PEERS[name][1]
 
             read = str(max(shape.events // slow, 1))
             kind = "ids" if shape.ids else "no ids"
-            return slow * seconds(
-                [python, "-c", program, self.address, topic, read, kind, f"{place}/out"]
-            )
+            return slow * seconds([python, "-c", program, self.address, topic, read, kind, output])
+
+    def _make_topics(self, *names: str) -> None:
+        admin = AdminClient({"bootstrap.servers": self.address})
+        topics = [NewTopic(name, PARTITIONS, 1) for name in names]
+        for made in admin.create_topics(topics).values():
+            made.result(30)
 
 
 class File(NamedTuple):
@@ -289,25 +307,18 @@ def _measure_files(folder: Path, share: int, repeat: int, goals: Goals) -> None:
             )
 
 
-def engine(source: str, folder: Path, more: list[str]) -> float:
+def engine(
+    source: str, folder: Path, more: list[str], sink: str = "", *, compiled: bool = True
+) -> float:
     """Run the whole engine from its command line.
 
-    Store, ledger, releases, and estimates at the end.
+    Store, ledger, releases, and estimates at the end, to topics or to files.
     """
-    outputs = ["--store", str(folder / "state.db"), "--sink", str(folder / "estimates.jsonl")]
-    command = [
-        sys.executable,
-        "-m",
-        "meanstream.pipelines.commands.main",
-        "run",
-        "agents",
-        "--source",
-        source,
-    ]
-
-    return seconds(
-        [*command, *BOUNDS, *outputs, "--releases", str(folder / "releases.jsonl"), *more]
-    )
+    estimates = sink or str(folder / "estimates.jsonl")
+    releases = f"{sink}-releases" if sink else str(folder / "releases.jsonl")
+    outputs = ["--store", str(folder / "state.db"), "--sink", estimates, "--releases", releases]
+    command = [sys.executable, "-c", PROGRAM if compiled else WITHOUT_C + PROGRAM]
+    return seconds([*command, "run", "agents", "--source", source, *BOUNDS, *outputs, *more])
 
 
 def in_turn(names: list[str], run: Callable[[str], float], repeat: int) -> dict[str, float]:

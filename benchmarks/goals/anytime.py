@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from meanstream.lab.simulation.anytime_streams import coverage_of_a_stream, looks
+from tests.oracles.anytime_streams import coverage_of_a_stream, looks
 
 PROCESSES = {
     "none": "independent samples",

@@ -6,12 +6,16 @@ Each keeps a mean for each key of a topic, or reads a file, in a process of its 
 BARE_LOOP = """
 import sys
 import msgspec
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 class Sample(msgspec.Struct):
     agent: str
     value: float
     time: str
     id: str
+class Mean(msgspec.Struct):
+    agent: str
+    n: int
+    mean: float
 address, topic, left, ids = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] == "ids"
 decode, sums, seen = msgspec.json.Decoder(Sample).decode, {}, set()
 consumer = Consumer({"bootstrap.servers": address, "group.id": "bare", "fetch.queue.backoff.ms": 10})
@@ -27,6 +31,12 @@ while left > 0:
         n, total = sums.get(sample.agent, (0, 0.0))
         sums[sample.agent] = n + 1, total + sample.value
     left -= len(messages)
+producer = Producer({"bootstrap.servers": address, "linger.ms": 50, "queue.buffering.max.messages": 1_000_000})
+for number, (agent, (n, total)) in enumerate(sums.items()):
+    producer.produce(sys.argv[5], msgspec.json.encode(Mean(agent, n, total / n)), key=agent)
+    if number % 10_000 == 0:
+        producer.poll(0)
+producer.flush()
 """
 
 PATHWAY = """

@@ -16,11 +16,11 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from meanstream.lab.simulation.drift.drift_learners import ExponentialMean
 from meanstream.lab.simulation.drift.simulated_drift import (
     AGES,
     DriftConfig,
     DriftPart,
+    ExponentialMean,
     simulate_drift,
 )
 

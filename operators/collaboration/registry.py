@@ -185,13 +185,15 @@ SUMMARIES: dict[str, type[Any]] = {
 """The kinds of summary; `restore` of each makes one of its snapshot."""
 
 SAME_MEAN_TESTS = "meanstream.lab.papers.colme.same_mean_tests:SameMeanTests"
-"""The paper's collaboration, where its class is: loaded by name."""
+CONSENSUS = "meanstream.lab.papers.colme.consensus:Consensus"
+"""The papers' collaborations, where their classes are: loaded by name."""
 
 COLLABORATIONS: dict[str, Callable[[float, float, float], Collaboration]] = {
     PriorByCount.name: lambda lower, upper, _: PriorByCount(lower, upper),
     LearnedPrior.name: lambda lower, upper, _: LearnedPrior(lower, upper),
     JamesStein.name: lambda lower, upper, _: JamesStein(lower, upper),
     "tests": lambda _, __, significance: resolve_name(SAME_MEAN_TESTS)(significance),
+    "consensus": lambda _, __, significance: resolve_name(CONSENSUS)(significance),
     LearningAlone.name: lambda *_: LearningAlone(),
 }
 

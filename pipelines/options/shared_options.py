@@ -40,7 +40,7 @@ ReleasesOption = Annotated[
 CollaborationOption = Annotated[
     str | None,
     cli_option(
-        "How agents learn from each other: learned_prior | pooled_prior | james_stein | tests | none.",
+        "How agents learn from each other: learned_prior | pooled_prior | james_stein | tests | consensus | none.",
         COLLABORATION,
     ),
 ]

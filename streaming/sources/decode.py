@@ -134,9 +134,11 @@ class Decoder:
         """Whether so few names are known that looking texts up one by one is the fastest."""
         return len(self._directory.names) <= FEW_NAMES
 
-    def codes(self, names: list[str]) -> Ints:
+    def codes(self, names: list[str] | pa.Array) -> Ints:
         """Look names of agents up, for a part `CODE` of what is decoded next."""
-        return self._directory.lookup_texts(names)
+        if isinstance(names, list):
+            return self._directory.lookup_texts(names)
+        return self._directory.lookup(names.view(pa.binary()))
 
     def decode(self, raw: RawColumns, position: Ints) -> tuple[SampleColumns, Rejects]:
         """Check and convert; each bad row is rejected for the first reason found, and changes nothing else.

@@ -23,8 +23,9 @@ def source_identity(
 
     Examples
     --------
-    >>> from meanstream.lab.audits.scripted_source import ScriptedSource
-    >>> found = source_identity(ScriptedSource([]), ColumnMapping(value="delay"), lateness="lateness", seconds=60.0)
+    >>> from types import SimpleNamespace
+    >>> file = SimpleNamespace(name="flights.csv")
+    >>> found = source_identity(file, ColumnMapping(value="delay"), lateness="lateness", seconds=60.0)
     >>> found["value"], found["cluster"], found["lateness"]
     ('delay', None, 60.0)
     """

@@ -5,11 +5,20 @@ The same work for a batch however many names there are.
 
 from __future__ import annotations
 
+import secrets
+
 import numpy as np
 import pyarrow as pa
 from pyarrow import compute as pc
 
 from meanstream.operators.records import Bools, Ints, Words
+
+try:
+    from meanstream.streaming.sources import compiled_records
+except ImportError:  # installed without a compiler
+    COMPILED = False
+else:
+    COMPILED = True
 
 LONGEST = 64
 """Bytes of a name that is found by its hash; longer ones are not found here."""
@@ -22,6 +31,34 @@ _FIRST = 1 << 12
 _ODD = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 _KEPT = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
 """Masks of the first bytes of a word."""
+
+
+class CompiledNameTable:
+    """Codes of names, as `NameHashTable` gives them, by a table in C.
+
+    A random number in its hashes lets nobody choose names that share a slot; who does all the same
+    makes names that are not found here.
+    """
+
+    def __init__(self) -> None:
+        self._names = compiled_records.Names(secrets.randbits(64))
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def find(self, texts: pa.Array) -> Ints:
+        """Give codes of names, in their order; -1 where one is not found."""
+        if texts.null_count:
+            texts = texts.fill_null(b"")
+
+        _, ends, data = texts.buffers()
+        wanted = memoryview(ends)[4 * texts.offset : 4 * (texts.offset + len(texts) + 1)]
+        codes = self._names.find(wanted, b"" if data is None else data)
+        return np.frombuffer(codes, np.int64).copy()
+
+    def add(self, names: list[bytes]) -> None:
+        """Give the next codes to names that have none."""
+        self._names.add(names)
 
 
 class NameHashTable:

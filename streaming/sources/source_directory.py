@@ -12,7 +12,7 @@ from pyarrow import compute as pc
 
 from meanstream.operators.records import Bools, Ints
 from meanstream.streaming.events.base import MAX_NAME, NAME_PATTERN
-from meanstream.streaming.sources.name_hashes import NameHashTable
+from meanstream.streaming.sources.name_hashes import COMPILED, CompiledNameTable, NameHashTable
 
 MAX_DIRECTORY = 2_000_000
 """Names after which the directory of a source restarts: endless invented names take bounded
@@ -109,7 +109,7 @@ class NameDirectory:
     def _begin(self) -> None:
         self.names: list[str] = []
         self._codes: dict[bytes, int] = {}
-        self._table = NameHashTable()
+        self._table = CompiledNameTable() if COMPILED else NameHashTable()
         self._texts: dict[str, int] = {}
 
     def lookup_texts(self, texts: list[str]) -> Ints:

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from meanstream.lab.audits.scripted_source import MemorySink
 from meanstream.streaming.events.base import Event, PrivateEvent, PublicEvent
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.wire import EVENTS
 from meanstream.streaming.sinks.jsonl_sink import JsonlSink, StreamSink
 from meanstream.streaming.sinks.parquet_sink import ParquetSink
 from meanstream.streaming.sinks.sink_protocol import Sink, Sinks, Trust
+from tests.streaming.support.scripted_source import MemorySink
 
 SINKS: dict[str, Callable[[Path, Trust], Any]] = {
     "jsonl": lambda folder, trust: JsonlSink(folder / "x.jsonl", trust=trust),

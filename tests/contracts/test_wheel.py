@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -21,6 +22,7 @@ PROGRAMS = {
     "Beam": next(block.text for block in blocks_of(WEEKLY) if "import apache_beam" in block.text),
 }
 """What a user writes, with no file but its own."""
+SOURCE = "streaming/sources/compiled_records.c"
 UV = Path(sys.executable).with_name("uv")
 OTHERS = """
 [build-system]
@@ -99,3 +101,21 @@ def test_a_users_program_runs_there(program: str, python: Path, tmp_path: Path) 
     (tmp_path / "pipelines" / "__init__.py").touch()
     (tmp_path / "program.py").write_text(program)
     assert run(python, "program.py", folder=tmp_path)
+
+
+@pytest.mark.parametrize("compiler", ["cc", "false"])
+def test_the_wheel_is_pure_without_a_compiler(tmp_path: Path, compiler: str) -> None:
+    """What a clone without C parts builds; the tree's own are for other tests."""
+    clone = tmp_path / "clone"
+    run("git", "clone", "-q", "--no-hardlinks", "--depth=1", f"file://{ROOT}", clone, folder=ROOT)
+    for name in ("hatch_build.py", "pyproject.toml", SOURCE):
+        shutil.copy(ROOT / name, clone / name)
+
+    run("env", f"CC={compiler}", UV, "build", "-q", "--wheel", "-o", tmp_path, folder=clone)
+    (built,) = tmp_path.glob("meanstream-*.whl")
+    with zipfile.ZipFile(built) as archive:
+        parts = [name for name in archive.namelist() if name.endswith(".so")]
+
+    pure = compiler == "false" or shutil.which("cc") is None
+    assert built.name.endswith("-py3-none-any.whl") == pure
+    assert parts == ([] if pure else ["meanstream/streaming/sources/compiled_records.abi3.so"])

@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 
-from meanstream.lab.evidence.counters_audit import implemented_pmf
 from meanstream.lab.evidence.one_run import above, audit_epsilon_lower_bound
 from meanstream.operators.noise.calibration import (
     calibrated_analytic_stddev,
@@ -24,6 +23,7 @@ from meanstream.operators.noise.keyed import (
 )
 from meanstream.operators.records import Ints
 from tests.oracles.divergence import hockey_stick, pure_epsilon, worst_hockey_stick
+from tests.oracles.implemented_laws import implemented_pmf
 
 GAUSSIAN_CASES = [(1.0, 1e-6, 1), (0.3, 1e-5, 7), (1.0, 1e-2, 3), (4.0, 1e-9, 16), (8.0, 1e-3, 2)]
 

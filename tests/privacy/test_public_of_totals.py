@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from meanstream.lab.audits.audited_run import Observer
-from meanstream.lab.audits.scripted_source import MemorySink, SettableClock
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.collaboration.registry import COLLABORATIONS
 from meanstream.operators.noise.keyed import GaussianNoise, KeyedNoise
@@ -25,6 +24,7 @@ from meanstream.streaming.events.event_columns import Batch, Position, Rejects, 
 from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
 from meanstream.streaming.store.deployment_store import open_deployment
 from tests.pipelines.command_line import SECRET
+from tests.streaming.support.scripted_source import MemorySink, SettableClock
 
 N, RELEASES = 400, 4
 SETTINGS = AgentsSettings(

@@ -14,7 +14,6 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from confluent_kafka import Producer
 
-from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
 from meanstream.pipelines.beam.kafka.write_kafka import WriteKafka
 from meanstream.pipelines.beam.rounds.round_transforms import (
@@ -35,6 +34,7 @@ from tests.servers.support.flink_cluster import STREAMING, FlinkCluster
 from tests.servers.support.flink_jobs import Attempts
 from tests.servers.support.wait_until import wait_until
 from tests.streaming.support.rounds_world import SECRET, RoundsWorld, rounds_settings, samples
+from tests.streaming.support.scripted_source import ScriptedSource
 
 PATIENCE = 120.0
 DAYS = 4

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.lab.audits.scripted_source import MemorySink, ScriptedSource
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.pipelines.commands.report.report_charts import budget_chart, stages_chart
 from meanstream.pipelines.commands.report.report_parts import (
@@ -56,6 +55,7 @@ from tests.servers.support.browser import (
     until,
 )
 from tests.streaming.metrics.test_pairs_telemetry import RELEASE, answers_of, stream_of
+from tests.streaming.support.scripted_source import MemorySink, ScriptedSource
 
 SECRET = {"MEANSTREAM_SECRET": "7c1e94b05fa3d2681be60c9d37f25a84"}
 AGENTS = AgentsSettings(

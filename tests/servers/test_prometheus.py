@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from meanstream.lab.audits.scripted_source import MemorySink, ScriptedSource
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.streaming.agents.agents_engine import Engine
 from meanstream.streaming.engine.engine_health import EngineHealth
@@ -32,6 +31,7 @@ from meanstream.streaming.store.deployment_store import open_deployment
 from tests.servers.conftest import need
 from tests.servers.support.prometheus import SHIPPED, Prometheus, missing
 from tests.servers.support.wait_until import wait_until
+from tests.streaming.support.scripted_source import MemorySink, ScriptedSource
 
 RULES = sorted((SHIPPED / "rules").glob("*.yml"))
 OF_ENGINES = [path for path in RULES if path.name != "flink.yml"]

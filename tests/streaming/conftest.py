@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from meanstream.lab.audits.scripted_source import SettableClock
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.agents.agents_settings import settings_identity
 from meanstream.streaming.agents.agents_engine import Engine
@@ -24,6 +23,7 @@ from meanstream.streaming.sources.source_protocol import Source
 from meanstream.streaming.store.deployment_store import open_deployment
 from meanstream.streaming.store.state_store import Store
 from tests.fitted_once import fitted_once  # noqa: F401 - fixture
+from tests.streaming.support.scripted_source import SettableClock
 
 ROLES = {
     "releases": Trust.PUBLIC,

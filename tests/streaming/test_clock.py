@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from meanstream.lab.audits.scripted_source import Script, ScriptedSource
 from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.streaming.clock import CONFIRM_SECONDS, CheckedClock, SystemClock, TimeBounds
 from meanstream.streaming.engine import engine_loop
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.event_columns import Batch
 from tests.streaming.support.rounds_world import RoundsWorld, rounds_settings
+from tests.streaming.support.scripted_source import Script, ScriptedSource
 from tests.streaming.support.tiny_estimator import TINY
 
 START = 1_700_000_040.0  # a whole minute

@@ -108,30 +108,30 @@ def _through_agents(
 ) -> Iterator[AuditRow]:
     canaries = evidence.canaries
     noise = noise_from_secret(secret, canaries.settings.name)
-    for first in tracked_work(range(0, canaries.agents, CHUNK), "canaries"):
-        n = min(CHUNK, canaries.agents - first)
+    for start in tracked_work(range(0, canaries.agents, CHUNK), "canaries"):
+        n = min(CHUNK, canaries.agents - start)
         coins = _coins(rng, n, canaries)
-        outputs = run_canaries(canaries, noise, coins, first)
+        outputs = run_canaries(canaries, noise, coins, start)
         evidence.take(outputs, coins)
 
-        if first == 0:
+        if start == 0:
             few = min(n, AGAIN)
             others = _coins(rng, few, canaries)
             beside = outputs.chosen(slice(few))
             same = coins[:few]
 
             again = other_input(canaries)
-            found = run_canaries(again, noise, others)
+            released = run_canaries(again, noise, others)
             evidence.take_again(
-                "another input", beside, same, again=again, other=found, others=others
+                "another input", beside, same, again=again, other=released, others=others
             )
             # Settings and samples are the same: what differs is the name in the key, and nothing
             # else.
-            found = run_canaries(
+            released = run_canaries(
                 canaries, noise_from_secret(secret, f"{canaries.settings.name}-2"), same
             )
             evidence.take_again(
-                "another deployment", beside, same, again=canaries, other=found, others=same
+                "another deployment", beside, same, again=canaries, other=released, others=same
             )
 
     yield from evidence.rows()
@@ -174,19 +174,19 @@ def _through_engine(
             canaries, settings=compressed(canaries.settings, f"{canaries.settings.name}-2")
         )
 
-        for told, again, theirs in (
+        for difference, again, theirs in (
             ("another input", other_input(canaries), others),
             ("another deployment", renamed, same),
         ):
-            found, _ = run_canary_engine(
-                folder / told, again, theirs, secret=secret, options=options, crash=no_crash
+            seen_again, _ = run_canary_engine(
+                folder / difference, again, theirs, secret=secret, options=options, crash=no_crash
             )
             evidence.take_again(
-                told,
+                difference,
                 beside,
                 same,
                 again=again,
-                other=read_outputs(again, found, few),
+                other=read_outputs(again, seen_again, few),
                 others=theirs,
             )
 

@@ -76,9 +76,9 @@ class AuditEngineOptions(OfStore, AgentsOptions):
         if self.odds is not None:
             del usual["epsilon"]
 
-        given = {name: value for name, value in usual.items() if getattr(self, name) is None}
+        missing = {name: value for name, value in usual.items() if getattr(self, name) is None}
 
-        return AgentsOptions.settings(replace(self, **given))
+        return AgentsOptions.settings(replace(self, **missing))
 
 
 @dataclass(frozen=True, kw_only=True, config=DEFERRED)

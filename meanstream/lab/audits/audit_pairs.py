@@ -210,8 +210,8 @@ def _indexes_of_pairs(store: Store) -> Ints:
 
 def numbered_pairs(columns: PairColumns) -> Ints:
     """Number the ordered pairs of an agent and a reader."""
-    both = np.stack([columns.agent, columns.reader])
-    return np.unique(both, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    agent_and_reader = np.stack([columns.agent, columns.reader])
+    return np.unique(agent_and_reader, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 def _check_spent(ledger: PairsLedger, pair: Ints) -> None:
@@ -297,8 +297,8 @@ def repeated_pair_draws(
     """Make the draw of each release again, and see whether the release is an exact sum with it."""
     means = settings.means
     keyed = noise.derived("pairwise stream", settings.key())
-    both = np.stack([columns.agent, columns.reader])
-    pairs, pair = np.unique(both, axis=1, return_inverse=True)
+    agent_and_reader = np.stack([columns.agent, columns.reader])
+    pairs, pair = np.unique(agent_and_reader, axis=1, return_inverse=True)
     pair = pair.reshape(-1)
 
     # The owner of a draw is the ordered pair, by name.
@@ -343,16 +343,16 @@ def _noise_of_sums(pair: Ints, index: Ints, drawn: Floats, means: AgentsSettings
     state = counter.init(int(pair.max(initial=-1)) + 1)
     added = np.zeros(len(drawn))
     order = np.argsort(index, kind="stable")
-    number, first = np.unique(index[order], return_index=True)
+    number, begin = np.unique(index[order], return_index=True)
     end = np.searchsorted(index[order], number, side="right")
 
     # A number that a ledger repeats in one pair was counted as a fault; the counter sees it once.
-    for release, rows in zip(number.tolist(), map(slice, first, end), strict=True):
+    for release, rows in zip(number.tolist(), map(slice, begin, end), strict=True):
         if 1 <= release <= counter.horizon:
             each, where = np.unique(pair[order[rows]], return_index=True)
             turn = np.full(len(each), release)
-            which = order[rows][where]
-            added[which] = counter.step(state, each, turn, drawn[which])
+            row = order[rows][where]
+            added[row] = counter.step(state, each, turn, drawn[row])
 
     return added
 

@@ -55,9 +55,9 @@ def audit_topic_rows(options: AuditTopicOptions) -> tuple[Iterator[AuditRow], li
     with opening_stack() as (opened, stop):
         opened.callback(releases.close)
         while not releases.caught_up and not stop():
-            found = releases.poll().columns
-            law.take(found)
-            spent = _more(spent, found.agent, found.index)
+            columns = releases.poll().columns
+            law.take(columns)
+            spent = _more(spent, columns.agent, columns.index)
 
     return _judged(law, "releases", releases.rejected), _spent(settings, spent, releases.rejected)
 
@@ -141,10 +141,10 @@ def _no_agents() -> Ints:
 def _more(spent: Ints, agent: Ints, index: Ints) -> Ints:
     import numpy as np
 
-    found = np.zeros(max(len(spent), int(agent.max(initial=-1)) + 1), np.int64)
-    found[: len(spent)] = spent
-    np.maximum.at(found, agent, index)
-    return found
+    greatest = np.zeros(max(len(spent), int(agent.max(initial=-1)) + 1), np.int64)
+    greatest[: len(spent)] = spent
+    np.maximum.at(greatest, agent, index)
+    return greatest
 
 
 def _budget(settings: AgentsSettings) -> str:

@@ -89,10 +89,10 @@ def _designed(name: str, epsilon: float, users: int) -> WindowRound:
         categories=CATEGORIES if shares else None,
         quantiles=(0.5,) if estimator_class(name).answers == "quantiles" else None,
     )
-    this = WindowRound(settings, Window(0, DAY), users)
-    _ = this.stages
+    round_of_window = WindowRound(settings, Window(0, DAY), users)
+    _ = round_of_window.stages
 
-    return this
+    return round_of_window
 
 
 def _rows(designed: dict[str, WindowRound], users: int, seed: int | None) -> Iterator[AuditRow]:
@@ -105,34 +105,36 @@ def _rows(designed: dict[str, WindowRound], users: int, seed: int | None) -> Ite
     count = np.full(users, SAMPLES)
 
     for name, first in designed.items():
-        this = _after_others(first, secret, words) if first.settings.carries else first
-        stage_of = this.stage_of(words)
+        round_of_window = _after_others(first, secret, words) if first.settings.carries else first
+        stage_of = round_of_window.stage_of(words)
         public = Public()
         own = (
-            1 if this.estimator.privacy_unit == "sample" else SAMPLES
+            1 if round_of_window.estimator.privacy_unit == "sample" else SAMPLES
         )  # that many samples of a user are protected
-        grid = this.settings.grid
-        first_samples = grid.encode(_ends_of(this.settings)[coins])
-        others = grid.encode(_ends_of(this.settings)[:1])
+        grid = round_of_window.settings.grid
+        first_samples = grid.encode(_ends_of(round_of_window.settings)[coins])
+        others = grid.encode(_ends_of(round_of_window.settings)[:1])
         total = own * first_samples + (SAMPLES - own) * others
         held = Summaries(user=words, count=count, total=total, first=first_samples, span=grid.span)
 
-        for stage in this.stages:
-            asked = stage_of == stage
-            reports = this.reports(secret, stage, public, held.take(asked))
-            if asked.sum() >= 2 * LEAST_CANARIES:
-                step = this.estimator.rounds[stage]
+        for stage in round_of_window.stages:
+            in_stage = stage_of == stage
+            reports = round_of_window.reports(secret, stage, public, held.take(in_stage))
+            if in_stage.sum() >= 2 * LEAST_CANARIES:
+                step = round_of_window.estimator.rounds[stage]
                 what = f"reports of stage {stage} ({step.name})"
                 yield pure_one_run(
                     f"{name}.{stage}",
                     reports,
-                    coins[asked],
-                    epsilon=this.settings.epsilon,
+                    coins[in_stage],
+                    epsilon=round_of_window.settings.epsilon,
                     what=what,
                 )
 
-            found = this.decode(stage, public, this.tally(stage, public, reports)[0])
-            public = public if isinstance(found, Estimate) else found
+            decoded = round_of_window.decode(
+                stage, public, round_of_window.tally(stage, public, reports)[0]
+            )
+            public = public if isinstance(decoded, Estimate) else decoded
 
 
 def _ends_of(settings: RoundsSettings) -> Floats:
@@ -156,23 +158,30 @@ def _after_others(first: WindowRound, secret: bytes, words: Words) -> WindowRoun
     span = FixedPoint(0.0, 10.0).span
     middle = np.full(len(words), span // 2)
     held = Summaries(user=words, count=np.ones_like(middle), total=middle, first=middle, span=span)
-    this = first
+    round_of_window = first
 
     for number in range(1, MOST_BEFORE + 1):
         public = Public()
-        stage_of = this.stage_of(words)
-        shares = this.estimator.shares
+        stage_of = round_of_window.stage_of(words)
+        shares = round_of_window.estimator.shares
 
-        for stage in this.stages:
-            reports = this.reports(secret, stage, public, held.take(stage_of == stage))
-            found = this.decode(stage, public, this.tally(stage, public, reports)[0])
-            if isinstance(found, Estimate):
+        for stage in round_of_window.stages:
+            reports = round_of_window.reports(secret, stage, public, held.take(stage_of == stage))
+            decoded = round_of_window.decode(
+                stage, public, round_of_window.tally(stage, public, reports)[0]
+            )
+            if isinstance(decoded, Estimate):
                 window = Window(number * DAY, (number + 1) * DAY)
-                this = replace(this, window=window, carried=this.carried_after(found))
+                round_of_window = replace(
+                    round_of_window, window=window, carried=round_of_window.carried_after(decoded)
+                )
             else:
-                public = found
+                public = decoded
 
-        if len(this.stages) > len(first.stages) and this.estimator.shares == shares:
+        if (
+            len(round_of_window.stages) > len(first.stages)
+            and round_of_window.estimator.shares == shares
+        ):
             break
 
-    return this
+    return round_of_window

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from meanstream.lab.audits.scripted_source import MemorySink, SettableClock
 from meanstream.lab.evidence.agents_audit import canary_names
 from meanstream.lab.evidence.canaries import Canaries, CanaryOutputs, put_calibration
 from meanstream.operators.limits import MAX_AGENTS, MAX_FUTURE, QUORUM
@@ -22,7 +21,7 @@ from meanstream.streaming.agents.agents_engine import Engine
 from meanstream.streaming.crash import CrashHook, CrashPoint, Moment
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.event_columns import Batch, Position, Rejects, SampleColumns
-from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
+from meanstream.streaming.sinks.sink_protocol import SinkPosition, Sinks, Trust, check_sink_trust
 from meanstream.streaming.store.deployment_store import open_deployment
 
 if TYPE_CHECKING:
@@ -72,17 +71,49 @@ class _CanarySource:
         """Nothing is open."""
 
 
-class Observer(MemorySink):
-    """Keeps whatever was ever written, also what the engine takes back."""
+class Observer:
+    """A sink of public events that keeps whatever was ever written, also what the engine takes back."""
+
+    trust = Trust.PUBLIC
 
     def __init__(self) -> None:
-        super().__init__(trust=Trust.PUBLIC)
         self.seen: list[bytes] = []
+        self._number = 0
 
     def write(self, events: EventLines) -> None:
         """Keep lines."""
-        super().write(events)
+        check_sink_trust(self.trust, events.kind)
         self.seen += events.lines
+        self._number += len(events.lines)
+
+    def flush(self) -> None:
+        """Memory is as durable as it gets."""
+
+    def position(self) -> SinkPosition:
+        """Tell the number of lines that the engine has not taken back."""
+        return {"lines": self._number}
+
+    def restore(self, position: SinkPosition) -> None:
+        """Take later lines back."""
+        self._number = position["lines"]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class _StillClock:
+    """A clock that moves only while the engine sleeps."""
+
+    def __init__(self, now: float) -> None:
+        self._now = now
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        """Move on."""
+        self._now += seconds
 
 
 class _KilledError(Exception):
@@ -142,7 +173,7 @@ def run_canary_engine(
                 store=deployment.store,
                 sinks=Sinks(releases=observer),
                 options=how,
-                clock=SettableClock(1e9),
+                clock=_StillClock(1e9),
                 crash=crash,
             ).run()
         except _KilledError:
@@ -198,8 +229,8 @@ def read_outputs(canaries: Canaries, observer: Observer, agents: int) -> CanaryO
             )
 
     outputs = CanaryOutputs.none(agents, canaries.settings)
-    for which in _each_once(agent, index):
-        outputs.take(agent[which], index[which], total[which], votes[which], histogram[which])
+    for rows in _each_once(agent, index):
+        outputs.take(agent[rows], index[rows], total[rows], votes[rows], histogram[rows])
 
     return outputs
 

@@ -37,31 +37,31 @@ def show_audit(
 
     `begun` is when the work began (`time.monotonic`), where that was before this.
     """
-    begun, found = time.monotonic() if begun is None else begun, []
+    begun, shown = time.monotonic() if begun is None else begun, []
     if not as_json:
         sys.stdout.write(_HEAD + "\n")
 
     for row in rows:
-        found.append(row)
+        shown.append(row)
         if not as_json:
             sys.stdout.write(_line(row))
             sys.stdout.flush()
 
-    violated = [row.name for row in found if row.violated]
+    violated = [row.name for row in shown if row.violated]
     if as_json:
         print_options_json(
-            {"rows": [row.as_dict() for row in found], "violated": violated, "notes": list(notes)}
+            {"rows": [row.as_dict() for row in shown], "violated": violated, "notes": list(notes)}
         )
     else:
-        for text in dict.fromkeys(f"{row.method}; assumed: {row.assumption}" for row in found):
+        for text in dict.fromkeys(f"{row.method}; assumed: {row.assumption}" for row in shown):
             names = [
-                row.name for row in found if f"{row.method}; assumed: {row.assumption}" == text
+                row.name for row in shown if f"{row.method}; assumed: {row.assumption}" == text
             ]
             sys.stdout.write(f"- {', '.join(names)}: {text}\n")
 
         sys.stdout.writelines(f"- {note}\n" for note in notes)
         sys.stdout.write(
-            f"{len(found)} audited in {time.monotonic() - begun:.1f} s, {len(violated)} violated\n"
+            f"{len(shown)} audited in {time.monotonic() - begun:.1f} s, {len(violated)} violated\n"
         )
 
     if violated:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
@@ -17,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from meanstream.lab.demo.demo_results import (
     MIN_COUNT,
     Answers,
-    Score,
     draw_demo_plot,
     print_demo_table,
     score_demo,
@@ -30,8 +27,9 @@ from meanstream.lab.demo.flights import (
     flights_file,
     hold_back_flights,
     read_flights,
+    replayed_flights,
 )
-from meanstream.pipelines.commands.command_outputs import take_output_folder, writing_output
+from meanstream.pipelines.commands.command_outputs import take_output_folder
 from meanstream.pipelines.commands.run.checks import refusing_to_open
 from meanstream.pipelines.commands.run.run_agents import run_agents_engine
 from meanstream.pipelines.commands.run.run_page import (
@@ -141,7 +139,9 @@ def _replay(
 
     final = {method: _newest(table, truth) for method, table in estimates.items()}
     scores = {
-        method: s for method, answers in final.items() if (s := _score(truth, answers)) is not None
+        method: s
+        for method, answers in final.items()
+        if (s := score_demo(truth, answers)) is not None
     }
 
     population = _last_line(out / "learned_prior-population.jsonl")
@@ -176,23 +176,15 @@ def _run(
     Return the personal estimates it wrote.
     """
     from pyarrow import json as arrow_json
-    from pyarrow import parquet
 
-    with writing_output("out", out), tempfile.TemporaryDirectory() as scratch:
-        flights = Path(scratch) / "flights.parquet"
-        secret = Path(scratch) / "secret"
-        parquet.write_table(stream, flights)
-        secret.write_text(
-            hashlib.sha256(f"meanstream demo, no secret at all: {seed}".encode()).hexdigest()
-        )
-
+    with replayed_flights(stream, out, seed) as (source, secret):
         for stale in out.glob(f"{method}-*.jsonl"):
             stale.unlink()
 
         run_agents_engine(
             AgentsOptions(
                 name="demo",  # a seed gives the same noise on every machine
-                source=str(flights),
+                source=str(source),
                 agent="tailnum",
                 value="dep_delay",
                 time="time_hour",
@@ -203,7 +195,7 @@ def _run(
                 collaboration=method,
                 refresh="0s",
                 batch_size=BATCH,
-                store=Path(scratch) / "state.db",
+                store=secret.with_name("state.db"),
                 secret_file=secret,
                 sink=str(out / f"{method}-estimates.jsonl"),
                 releases=str(out / f"{method}-releases.jsonl"),
@@ -248,17 +240,6 @@ def _newest(table: pa.Table, truth: Truth, until: Any = None) -> Answers:
     )
 
 
-def _score(truth: Truth, answers: Answers) -> Score | None:
-    return score_demo(
-        truth,
-        count=answers.count,
-        value=answers.value,
-        local=answers.local,
-        lower=answers.lower,
-        upper=answers.upper,
-    )
-
-
 def _population_sentence(population: dict[str, Any]) -> str:
     """Say what the releases tell about all aircraft together."""
     fitted = population["fitted"]
@@ -290,7 +271,7 @@ def _picture(
     times = np.unique(np.append(estimates["learned_prior"]["time"].to_numpy(), last))
     curves = {
         method: [
-            (t, s) for t in times if (s := _score(truth, _newest(table, truth, t))) is not None
+            (t, s) for t in times if (s := score_demo(truth, _newest(table, truth, t))) is not None
         ]
         for method, table in estimates.items()
     }
@@ -308,12 +289,8 @@ class MeansOfTruth:
     """Keeps every agent's newest estimate and scores it against the truth, as the demo's table does."""
 
     def __init__(self, truth: Truth) -> None:
-        import numpy as np
-
         self._truth = truth
-        n = len(truth.agent)
-        self._count = np.zeros(n, np.int64)
-        self._value, self._local, self._lower, self._upper = (np.full(n, np.nan) for _ in range(4))
+        self._answers = Answers.none(len(truth.agent))
 
     def errors(self, answered: AnsweredAgents) -> tuple[float, float] | None:
         """Root mean squared errors together and alone.
@@ -322,21 +299,15 @@ class MeansOfTruth:
         """
         import numpy as np
 
-        at = np.searchsorted(self._truth.agent, np.array(answered.names, self._truth.agent.dtype))
-        self._count[at] = answered.count
-        self._value[at] = answered.value
-        self._local[at] = answered.local
-        self._lower[at], self._upper[at] = answered.interval.T
+        names = np.array(answered.names, self._truth.agent.dtype)
+        rows = np.searchsorted(self._truth.agent, names)
+        answers = self._answers
+        answers.count[rows] = answered.count
+        answers.value[rows] = answered.value
+        answers.local[rows] = answered.local
+        answers.lower[rows], answers.upper[rows] = answered.interval.T
 
-        found = score_demo(
-            self._truth,
-            count=self._count,
-            value=self._value,
-            local=self._local,
-            lower=self._lower,
-            upper=self._upper,
-        )
-
-        if found is None:
+        score = score_demo(self._truth, answers)
+        if score is None:
             return None
-        return (max(found.mse, 0.0) ** 0.5, max(found.mse_alone, 0.0) ** 0.5)
+        return (max(score.mse, 0.0) ** 0.5, max(score.mse_alone, 0.0) ** 0.5)

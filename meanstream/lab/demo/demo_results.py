@@ -38,6 +38,15 @@ class Answers:
     local_upper: Floats
     gain: Floats
 
+    @classmethod
+    def none(cls, aircraft: int) -> Answers:
+        """Begin without estimates."""
+        import numpy as np
+
+        names = [name for name in cls.__slots__ if name != "count"]
+        unknown = {name: np.full(aircraft, np.nan) for name in names}
+        return cls(count=np.zeros(aircraft, np.int64), **unknown)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
@@ -51,9 +60,7 @@ class Score:
     coverage: float
 
 
-def score_demo(
-    truth: Truth, *, count: Ints, value: Floats, local: Floats, lower: Floats, upper: Floats
-) -> Score | None:
+def score_demo(truth: Truth, answers: Answers) -> Score | None:
     """Score estimates in the order of `truth.agent`; NaN where an aircraft has none.
 
     The truth is itself a mean of finitely many flights: its sampling variance is taken off both
@@ -62,17 +69,17 @@ def score_demo(
     """
     import numpy as np
 
-    used = (truth.count >= MIN_COUNT) & (count >= MIN_COUNT) & np.isfinite(value)
+    used = (truth.count >= MIN_COUNT) & (answers.count >= MIN_COUNT) & np.isfinite(answers.value)
     if used.sum() < MIN_AIRCRAFT:
         return None
     noise = truth.variance_of_mean[used]
-    mine = (value[used] - truth.mean[used]) ** 2 - noise
-    alone = (local[used] - truth.mean[used]) ** 2 - noise
-    ratio = float(mine.sum() / alone.sum())
+    together = (answers.value[used] - truth.mean[used]) ** 2 - noise
+    alone = (answers.local[used] - truth.mean[used]) ** 2 - noise
+    ratio = float(together.sum() / alone.sum())
     # Delta method for a ratio of means over independent aircraft.
-    stderr = float(np.std(mine - ratio * alone, ddof=1) / np.sqrt(used.sum()) / alone.mean())
-    center = (lower[used] + upper[used]) / 2
-    half = (upper[used] - lower[used]) / 2
+    stderr = float(np.std(together - ratio * alone, ddof=1) / np.sqrt(used.sum()) / alone.mean())
+    center = (answers.lower[used] + answers.upper[used]) / 2
+    half = (answers.upper[used] - answers.lower[used]) / 2
     widened = np.sqrt(half**2 + 1.96**2 * noise)
     coverage = float(np.mean(np.abs(truth.mean[used] - center) <= widened))
 
@@ -80,7 +87,7 @@ def score_demo(
         ratio=ratio,
         stderr=stderr,
         aircraft=int(used.sum()),
-        mse=float(mine.mean()),
+        mse=float(together.mean()),
         mse_alone=float(alone.mean()),
         coverage=coverage,
     )

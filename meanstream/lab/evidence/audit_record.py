@@ -77,11 +77,11 @@ class AuditRow:
     @property
     def violated(self) -> bool:
         """Whether more was proved than is claimed."""
-        found = self.proved if self.alarm is None else self.alarm
+        bound = self.proved if self.alarm is None else self.alarm
         return (
             self.fault is not None
             or self.runs is not None
-            or not found <= self.claimed * (1.0 + NUMERIC)
+            or not bound <= self.claimed * (1.0 + NUMERIC)
         )
 
     @property

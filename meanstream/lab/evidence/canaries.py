@@ -58,23 +58,27 @@ def compressed(settings: AgentsSettings, name: str | None = None) -> AgentsSetti
     if isinstance(settings.mechanism, Sliding):
         memory = f"window:{settings.mechanism.window}s"
 
-    found = replace(
+    audited = replace(
         settings, schedule="every:1s", memory=memory, name=settings.name if name is None else name
     )
-    found.__dict__.update({part: getattr(settings, part) for part in _CALIBRATED})
+    audited.__dict__.update(
+        {name_of_law: getattr(settings, name_of_law) for name_of_law in _CALIBRATED}
+    )
 
-    if isinstance(found.kept, KeptSums):
-        sums = DecayedSums(found.kept.sums.counter, found.kept.sums.fresh)
-        found.__dict__["kept"] = KeptSums(sums, found.kept.times, found.grid, found.vote)
-    elif found.kept is not None:
-        found.__dict__["kept"] = replace(found.kept, sums=replace(found.kept.sums, tests=False))
+    if isinstance(audited.kept, KeptSums):
+        sums = DecayedSums(audited.kept.sums.counter, audited.kept.sums.fresh)
+        audited.__dict__["kept"] = KeptSums(sums, audited.kept.times, audited.grid, audited.vote)
+    elif audited.kept is not None:
+        audited.__dict__["kept"] = replace(
+            audited.kept, sums=replace(audited.kept.sums, tests=False)
+        )
 
-    return found
+    return audited
 
 
 def put_calibration(settings: AgentsSettings, calibrated: AgentsSettings) -> None:
     """Put what `compressed` has kept in place of what these settings would make of their own schedule."""
-    settings.__dict__.update({part: getattr(calibrated, part) for part in (*_CALIBRATED, "kept")})
+    settings.__dict__.update({name: getattr(calibrated, name) for name in (*_CALIBRATED, "kept")})
 
 
 def _audited_releases(settings: AgentsSettings) -> int:
@@ -128,11 +132,11 @@ class CanaryOutputs:
     def none(cls, agents: int, settings: AgentsSettings) -> CanaryOutputs:
         """Begin without any release."""
         releases = _audited_releases(settings)
-        kept = min(releases, MOST_CANARIES)
+        counted = min(releases, MOST_CANARIES)
         histogram = settings.histogram
         totals = np.full((agents, releases), np.nan)
-        votes = np.zeros((agents, 0 if settings.vote is None else kept, 2 + VOTE_BINS), np.int64)
-        shape = (agents, 0, 0) if histogram is None else (agents, kept, 2 + histogram.bins)
+        votes = np.zeros((agents, 0 if settings.vote is None else counted, 2 + VOTE_BINS), np.int64)
+        shape = (agents, 0, 0) if histogram is None else (agents, counted, 2 + histogram.bins)
 
         return cls(totals, votes, np.zeros(shape, np.int64))
 
@@ -140,18 +144,18 @@ class CanaryOutputs:
         """Take releases, each agent at most once in a call; a release may come again."""
         inside = (index >= 1) & (index <= self.totals.shape[1])
         self.beyond += int((~inside).sum())
-        agent, place, total = agent[inside], index[inside] - 1, total[inside].astype(np.float64)
-        before = self.totals[agent, place]
-        seen = self.seen[agent, place]
+        agent, column, total = agent[inside], index[inside] - 1, total[inside].astype(np.float64)
+        before = self.totals[agent, column]
+        seen = self.seen[agent, column]
         self.changed += int((np.abs(before - total) > 1e-6 * np.abs(total) + 0.5).sum())
-        self.totals[agent, place] = np.where(
+        self.totals[agent, column] = np.where(
             seen == 0, total, before + (total - before) / (seen + 1)
         )
-        self.seen[agent, place] += 1
+        self.seen[agent, column] += 1
 
-        for kept, told in ((self.votes, votes), (self.histogram, histogram)):
-            early = place < kept.shape[1]
-            kept[agent[early], place[early]] = told[inside][early]
+        for counts, new_counts in ((self.votes, votes), (self.histogram, histogram)):
+            early = column < counts.shape[1]
+            counts[agent[early], column[early]] = new_counts[inside][early]
 
     def chosen(self, which: Bools | Ints | slice) -> CanaryOutputs:
         """Give what came out about some agents; their faults stay where they were counted."""
@@ -241,22 +245,26 @@ class Canaries:
         """Give the samples of agents in a second, by their coins, shape (n, per_second)."""
         lower = self.settings.lower
         upper = self.settings.upper
-        found = np.full((len(coins), self.per_second), lower)
+        samples = np.full((len(coins), self.per_second), lower)
         if second == 0:
-            found[:] += self.known * (upper - lower)
+            samples[:] += self.known * (upper - lower)
 
         if second < self.number:
             low = lower - (upper - lower)
             high = upper + (upper - lower)
-            found[:, ::2] = np.where(coins[:, second, np.newaxis] == 1, high, low)
+            samples[:, ::2] = np.where(coins[:, second, np.newaxis] == 1, high, low)
 
-        return found
+        return samples
 
     @cached_property
     def filters(self) -> Floats:
         """What each coin moves the noised vector by, a row each, shape (coins, horizon)."""
-        moved = counter_columns(self.settings.mechanism, self.releases) * self.settings.grid.span
-        return np.asarray(moved[:, : self.number].T * (self.settings.per_person or 1))
+        return np.asarray(self._moved(self.number).T)
+
+    def _moved(self, number: int) -> Floats:
+        """What each of the first coins moves the noised vector by, a column each."""
+        units = self.settings.grid.span * (self.settings.per_person or 1)
+        return counter_columns(self.settings.mechanism, self.releases)[:, :number] * units
 
     @cached_property
     def own_mu(self) -> Floats:
@@ -276,12 +284,7 @@ class Canaries:
     def _own_mu(self, number: int) -> Floats:
         settings = self.settings
         units = settings.per_person or 1
-        moved = (
-            counter_columns(settings.mechanism, self.releases)[:, :number]
-            * settings.grid.span
-            * units
-        )
-        squares = (moved**2).sum(0) / settings.fresh.variance
+        squares = (self._moved(number) ** 2).sum(0) / settings.fresh.variance
 
         for coin, cast in enumerate(self._casts[:number]):
             for counts in (self.vote, settings.histogram):
@@ -296,17 +299,17 @@ class Canaries:
 
         None after the horizon.
         """
-        found: list[int | None] = [None] * MOST_CANARIES
+        casts: list[int | None] = [None] * MOST_CANARIES
         voted = 0
         begun = 0
         for release in range(min(self.releases, MOST_CANARIES)):
             count = self.per_second * (release + 1)
             if count // FACTOR >= voted:  # as `SpreadVote.due` and `SampleHistogram.due`
-                found[begun : release + 1] = [release] * (release + 1 - begun)
+                casts[begun : release + 1] = [release] * (release + 1 - begun)
                 voted = count
                 begun = release + 1
 
-        return found
+        return casts
 
     def _best_number(self, most: int) -> int:
         if self.settings.pure:
@@ -365,25 +368,14 @@ class Canaries:
         return NoiseDraws(seen, seen, bound, np.ones(seen.shape, np.bool_), seen)
 
     def count_draws(self, kind: str, outputs: CanaryOutputs, coins: Ints) -> CountDraws | None:
-        """Give the draws of bins of "votes" or "histograms" with the first releases, shape (n, times, bins).
-
-        All samples are at a bound: those of coins that fell on 1 are in the last bin, the others in
-        the first.
-        """
-        counts, told, each = self._counted(kind, outputs)
+        """Give the draws of bins of "votes" or "histograms" with the first releases, shape (n, times, bins)."""
+        counts = self._counts_of(kind)
         releases = sorted({release for release in self._casts if release is not None})
         if counts is None or not releases:
             return None
 
-        shown = np.diff(told, axis=1, prepend=0)[:, releases, 2:].astype(np.float64)
-        begun = 0
-        for time, release in enumerate(releases):
-            in_vote = coins[:, begun : min(release + 1, self.number)]
-            ones = (self.settings.per_person or 1) * in_vote.sum(axis=1)
-            shown[:, time, -1] -= ones
-            shown[:, time, 0] -= each * (release + 1 - begun) - ones
-            begun = release + 1
-
+        noise = [self._noise_of_bins(kind, outputs, coins, release) for release in releases]
+        shown = np.stack(noise, axis=1)
         stddev = math.sqrt(counts.noise.variance)
         seen = shown / stddev
         bound = np.full(seen.shape, 0.5 / stddev)
@@ -417,24 +409,42 @@ class Canaries:
         what it says.
         """
         sign = 2.0 * coins - 1.0
-        found = (
+        evidence = (
             sign * (self.noise_left(outputs, coins) @ self.filters.T) / self.settings.fresh.variance
         )
 
         for kind in COUNTED:
-            counts, told, each = self._counted(kind, outputs)
+            counts = self._counts_of(kind)
             if counts is not None:
-                found += sign * self._noise_of_counts(told, coins, each) / counts.noise.variance
+                noise = self._noise_of_counts(kind, outputs, coins)
+                evidence += sign * noise / counts.noise.variance
 
-        return np.asarray(found / self.own_mu + 0.5 * self.own_mu)
+        return np.asarray(evidence / self.own_mu + 0.5 * self.own_mu)
 
-    def _counted(
-        self, kind: str, outputs: CanaryOutputs
-    ) -> tuple[SpreadVote | SampleHistogram | None, Ints, int]:
-        """Give the law of what is counted in bins, what came out, and how many pairs or samples a second adds."""
-        if kind == "votes":
-            return self.vote, outputs.votes, self.settings.per_person or 1
-        return self.settings.histogram, outputs.histogram, self.per_second
+    def _counts_of(self, kind: str) -> SpreadVote | SampleHistogram | None:
+        """Give the law of what is counted in bins."""
+        return self.vote if kind == "votes" else self.settings.histogram
+
+    def _noise_of_bins(
+        self, kind: str, outputs: CanaryOutputs, coins: Ints, release: int
+    ) -> Floats:
+        """Give the noise of all bins of a count: what came out with a release, less the samples.
+
+        All samples are at a bound: those of coins that fell on 1 are in the last bin, the others in
+        the first.
+        """
+        units = self.settings.per_person or 1
+        votes = kind == "votes"
+        counts = outputs.votes if votes else outputs.histogram
+        counted_in_second = units if votes else self.per_second
+        begun = self._casts.index(release)
+
+        noise = np.diff(counts, axis=1, prepend=0)[:, release, 2:].astype(np.float64)
+        ones = units * coins[:, begun : min(release + 1, self.number)].sum(axis=1)
+        noise[:, -1] -= ones
+        noise[:, 0] -= counted_in_second * (release + 1 - begun) - ones
+
+        return noise
 
     def contrasts(self, noise: Floats, other: Floats, coins: Ints) -> tuple[Floats, float]:
         """Score each agent's first coin against noise that should be independent, and tell the mu of such a score.
@@ -468,20 +478,17 @@ class Canaries:
         difference shows the coin for certain. The mu is that of the first bin and the last, which a
         coin moves both.
         """
-        counts, told, each = self._counted(kind, outputs)
+        counts = self._counts_of(kind)
         release = self._casts[0]
         if counts is None or release is None:
             return np.zeros(0), 0.0
 
         units = self.settings.per_person or 1
-        shown = np.diff(told, axis=1, prepend=0)[:, release, 2:].astype(np.float64)
-        ones = units * coins[:, : min(release + 1, self.number)].sum(axis=1)
-        shown[:, -1] -= ones
-        shown[:, 0] -= each * (release + 1) - ones
-        other = np.arange(len(coins)) % (shown.shape[1] - 1)
+        bins = self._noise_of_bins(kind, outputs, coins, release)
+        other = np.arange(len(coins)) % (bins.shape[1] - 1)
         spread = math.sqrt(2.0 * counts.noise.variance)
         moved = units * np.where(other == 0, 2.0, 1.0)
-        noise = shown[:, -1] - shown[np.arange(len(coins)), other]
+        noise = bins[:, -1] - bins[np.arange(len(coins)), other]
 
         return ((2.0 * coins[:, 0] - 1.0) * noise + 0.5 * moved) / spread, 2.0 * units / spread
 
@@ -503,37 +510,29 @@ class Canaries:
 
     def _likelihood_of_counts(self, kind: str, outputs: CanaryOutputs, coins: Ints) -> Floats:
         """Give what "votes" or "histograms" add to the log-likelihood ratio of each agent's first coin."""
-        counts, told, each = self._counted(kind, outputs)
+        counts = self._counts_of(kind)
         release = self._casts[0]
         if counts is None or release is None or not isinstance(counts.noise, LaplaceNoise):
             return np.zeros(len(coins))
 
+        # With the first coin's samples put back.
         units = self.settings.per_person or 1
-        shown = np.diff(told, axis=1, prepend=0)[:, release, 2:].astype(np.float64)
-        others = units * coins[:, 1 : min(release + 1, self.number)].sum(axis=1)
-        last = shown[:, -1] - others
-        first = shown[:, 0] - (each * (release + 1) - others)
+        bins = self._noise_of_bins(kind, outputs, coins, release)
+        last = bins[:, -1] + units * coins[:, 0]
+        first = bins[:, 0] - units * coins[:, 0]
         ratio = np.abs(last) - np.abs(last - units) + np.abs(first) - np.abs(first + units)
 
         return np.asarray(ratio / counts.noise.scale)
 
-    def _noise_of_counts(self, told: Ints, coins: Ints, each: int) -> Floats:
+    def _noise_of_counts(self, kind: str, outputs: CanaryOutputs, coins: Ints) -> Floats:
         """Give the noise of the counts that each coin is in, along the difference that the coin makes.
 
-        A coin decides whether samples, or pairs, are in the last bin or in the first; of those
-        counted in a second the others are in the first.
+        A coin decides whether samples, or pairs, are in the last bin or in the first.
         """
-        units = self.settings.per_person or 1
-        found = np.zeros(coins.shape)
-        shown = np.diff(told, axis=1, prepend=0).astype(np.float64)
+        differences = np.zeros(coins.shape)
         for coin, release in enumerate(self._casts[: self.number]):
-            if release is None:
-                continue
-            first = self._casts.index(release)
-            in_vote = coins[:, first : min(release + 1, self.number)]
-            ones = units * in_vote.sum(axis=1)
-            zeros = each * (release + 1 - first) - ones
-            noise = (shown[:, release, -1] - ones) - (shown[:, release, 2] - zeros)
-            found[:, coin] = units * noise
+            if release is not None:
+                bins = self._noise_of_bins(kind, outputs, coins, release)
+                differences[:, coin] = (self.settings.per_person or 1) * (bins[:, -1] - bins[:, 0])
 
-        return found
+        return differences

@@ -96,14 +96,14 @@ def losses(
     """Add up to `loss`: one for each noised number."""
     first = Recorder()
     with first.listening():
-        found = step.release(step.tally(step.encode(one, public), public), public, words)
+        released = step.release(step.tally(step.encode(one, public), public), public, words)
 
     second = Recorder(repeat=first)
     with second.listening():
-        again = step.release(step.tally(step.encode(other, public), public), public, words)
+        repeated = step.release(step.tally(step.encode(other, public), public), public, words)
 
     require_as_audited(
-        _shown(found) == _shown(again), "the release depends on more than the noisy numbers"
+        _shown(released) == _shown(repeated), "the release depends on more than the noisy numbers"
     )
     lost = []
 

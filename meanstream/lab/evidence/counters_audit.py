@@ -41,14 +41,6 @@ def implemented_tail(noise: NoiseDistribution, sizes: Ints) -> list[int]:
     return counts
 
 
-def implemented_pmf(noise: NoiseDistribution, largest: int) -> Floats:
-    """Exact probabilities of the integers `-largest..largest` under the code as it runs, float errors included."""
-    tail = [*implemented_tail(noise, np.arange(1, largest + 2)), 0]
-    one_side = [(tail[j] - tail[j + 1]) / 2**128 for j in range(largest)]
-    zero = (2**127 - tail[0]) / 2**127
-    return np.array([*one_side[::-1], zero, *one_side])
-
-
 SETS = 41
 """Thresholds near the worst one at which a Gaussian is compared with itself moved."""
 
@@ -110,10 +102,10 @@ def gaussian_sampler_epsilon(noise: GaussianNoise, shift: int, delta: float) -> 
         while excess(high) > 0:
             high *= 2.0
 
-        found = float(brentq(excess, 0.0, high, xtol=1e-13))
-        near, far = tails(0.5 * shift + found * noise.stddev**2 / shift, spread := 0.3 * spread)
+        least = float(brentq(excess, 0.0, high, xtol=1e-13))
+        near, far = tails(0.5 * shift + least * noise.stddev**2 / shift, spread := 0.3 * spread)
 
-    return found
+    return least
 
 
 def laplace_sampler_epsilon(noise: LaplaceNoise, shifts: Ints) -> float:
@@ -154,9 +146,9 @@ def staircase_sampler_epsilon(noise: StaircaseNoise, shifts: Ints) -> float:
     ):
         worst = 0.0
         for move in np.unique([1, noise.edge, shift]):
-            there = np.maximum(np.abs(sizes[:, np.newaxis] + [-move, move]), 1).ravel()
-            here = np.repeat(sizes, 2)
-            masses = [_counted_masses(noise, s) for s in (here, there)]
+            moved_sizes = np.maximum(np.abs(sizes[:, np.newaxis] + [-move, move]), 1).ravel()
+            plain_sizes = np.repeat(sizes, 2)
+            masses = [_counted_masses(noise, s) for s in (plain_sizes, moved_sizes)]
             worst = max(
                 worst,
                 *(

@@ -70,17 +70,19 @@ class EstimatorTrial:
         Give each stage with what was known before it, its reports and what it found.
         """
         public: Public = {}
-        asked = assign_protocol_stages(self.estimator.shares, users.user, b"a round")
+        stage_of = assign_protocol_stages(self.estimator.shares, users.user, b"a round")
         for number, stage in enumerate(self.estimator.rounds):
-            mine = users.take(asked == number)
+            users_of_stage = users.take(stage_of == number)
             reports = stage.encode(
-                mine, public, SeededWords(np.random.default_rng([seed, number]), len(mine))
+                users_of_stage,
+                public,
+                SeededWords(np.random.default_rng([seed, number]), len(users_of_stage)),
             )
-            found = stage.decode(stage.tally(reports, public), public)
-            plain: Any = found
+            decoded = stage.decode(stage.tally(reports, public), public)
+            plain: Any = decoded
 
-            if not isinstance(found, Estimate):
-                plain = json.loads(json.dumps(found, default=lambda x: x.tolist()))
+            if not isinstance(decoded, Estimate):
+                plain = json.loads(json.dumps(decoded, default=lambda x: x.tolist()))
 
             yield stage, public, reports, plain
             public = plain
@@ -132,20 +134,26 @@ def hold(ok: object, what: str) -> None:
 
 def estimator_describes_itself(trial: EstimatorTrial) -> None:
     """Check the public description, the shares and the stages' epsilons."""
-    one = trial.estimator
-    described = one.describe()
+    estimator = trial.estimator
+    described = estimator.describe()
     hold(json.loads(json.dumps(described)) == described, "describe() must give plain data")
-    hold(math.isclose(sum(one.shares), 1.0), f"shares must add to 1, got {sum(one.shares)}")
-    hold(one.trust in ("local", "central"), f"trust must be local or central, got {one.trust!r}")
+    hold(
+        math.isclose(sum(estimator.shares), 1.0),
+        f"shares must add to 1, got {sum(estimator.shares)}",
+    )
+    hold(
+        estimator.trust in ("local", "central"),
+        f"trust must be local or central, got {estimator.trust!r}",
+    )
 
     hold(
-        one.trust == "central" or len(one.shares) == len(one.rounds),
+        estimator.trust == "central" or len(estimator.shares) == len(estimator.rounds),
         "there must be a share for each stage",
     )
-    most = max(stage.epsilon for stage in one.rounds)
+    most = max(stage.epsilon for stage in estimator.rounds)
     hold(
-        most <= one.epsilon * (1 + 1e-12),
-        f"no stage's epsilon may be above {one.epsilon}, got {most}",
+        most <= estimator.epsilon * (1 + 1e-12),
+        f"no stage's epsilon may be above {estimator.epsilon}, got {most}",
     )
 
 
@@ -182,12 +190,12 @@ def estimator_accepts_its_results(trial: EstimatorTrial) -> None:
         return
 
     for n, seed in ((1500, 1), (1500, 2), (0, 1)):
-        for stage, before, _, found in trial.stages(trial.users(n), seed):
-            if not isinstance(found, Estimate):
-                result_as_plain_data(found)
-                stage.check(found, before)
+        for stage, before, _, decoded in trial.stages(trial.users(n), seed):
+            if not isinstance(decoded, Estimate):
+                result_as_plain_data(decoded)
+                stage.check(decoded, before)
                 hold(
-                    not _accepted(trial.estimator.rounds[-1], found, before),
+                    not _accepted(trial.estimator.rounds[-1], decoded, before),
                     "nothing can follow the last stage",
                 )
 
@@ -195,26 +203,31 @@ def estimator_accepts_its_results(trial: EstimatorTrial) -> None:
 def estimator_answers(trial: EstimatorTrial) -> None:
     """Check that there is an answer with an interval on [-1, 1], for many users and for none."""
     for n in (1500, 0):
-        one = trial.estimator
+        estimator = trial.estimator
         users = trial.users(n)
-        if one.trust == "central":
+        if estimator.trust == "central":
             words = [
                 SeededWords(np.random.default_rng([1, number]), 1)
-                for number in range(len(one.rounds))
+                for number in range(len(estimator.rounds))
             ]
-            found = run_central(
-                one, users, assign_protocol_stages(one.shares, users.user, b"a round"), words
+            answer = run_central(
+                estimator,
+                users,
+                assign_protocol_stages(estimator.shares, users.user, b"a round"),
+                words,
             )
         else:
-            *_, (_, _, _, found) = trial.stages(users)
+            *_, (_, _, _, answer) = trial.stages(users)
 
-        hold(isinstance(found, Estimate), "the last stage must give an Estimate")
+        hold(isinstance(answer, Estimate), "the last stage must give an Estimate")
         inside = (
-            (found.lower <= found.value) & (found.value <= found.upper) & (np.abs(found.value) <= 1)
+            (answer.lower <= answer.value)
+            & (answer.value <= answer.upper)
+            & (np.abs(answer.value) <= 1)
         )
         hold(
             np.all(inside),
-            f"an answer must lie in its interval and in [-1, 1], got {found.value} of {n} users",
+            f"an answer must lie in its interval and in [-1, 1], got {answer.value} of {n} users",
         )
 
 
@@ -256,17 +269,17 @@ def estimator_survives_hostile_results(trial: EstimatorTrial) -> None:
     refused = 0
 
     for (stage, before, _, result), (after, *_) in pairwise(ran):
-        for number, found in enumerate(_hostile(result)):
-            if not _accepted(stage, found, before):
+        for number, hostile in enumerate(_hostile(result)):
+            if not _accepted(stage, hostile, before):
                 refused += 1
                 continue
 
             words = SeededWords(np.random.default_rng([5, number]), len(users))
             with np.errstate(divide="raise", over="raise", invalid="raise"):
-                reports = after.encode(users, found, words)
+                reports = after.encode(users, hostile, words)
 
-            ok = len(reports) == len(users) and np.all(after.valid(reports, found))
-            hold(ok, f"{after.name}: each user must send a valid report upon {str(found)[:200]}")
+            ok = len(reports) == len(users) and np.all(after.valid(reports, hostile))
+            hold(ok, f"{after.name}: each user must send a valid report upon {str(hostile)[:200]}")
 
     hold(refused > 100, f"check() must refuse what a stage cannot find, refused {refused} results")
 
@@ -276,17 +289,17 @@ def _cuts(chosen: Ints) -> list[tuple[int, float]]:
 
     Between a few values, or at quantiles of many.
     """
-    found = []
+    thresholds = []
     for column in range(min(chosen.shape[1], 16)):
         values = np.unique(chosen[:, column])
-        at = (
+        values_between = (
             values[:-1] + 0.5
             if len(values) <= 16
             else np.quantile(chosen[:, column], np.linspace(0.05, 0.95, 10))
         )
-        found += [(column, float(cut)) for cut in at]
+        thresholds += [(column, float(cut)) for cut in values_between]
 
-    return found or [(0, 0.5)]
+    return thresholds or [(0, 0.5)]
 
 
 def _event(column: int, cut: float) -> Callable[[Any], Any]:
@@ -332,14 +345,14 @@ def result_paths(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, .
 def changed_result(found: Any, path: tuple[Any, ...], value: Any) -> Any:
     """Give the result with another value at a place; without the place for `KeyError`."""
     out = copy.deepcopy(found)
-    here = out
+    parent = out
     for key in path[:-1]:
-        here = here[key]
+        parent = parent[key]
 
     if value is KeyError:
-        del here[path[-1]]
+        del parent[path[-1]]
     else:
-        here[path[-1]] = copy.deepcopy(value)
+        parent[path[-1]] = copy.deepcopy(value)
 
     return out
 

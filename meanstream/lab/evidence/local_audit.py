@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meanstream.lab.evidence.audit_record import require_as_audited
-from meanstream.lab.evidence.counters_audit import FEWEST, implemented_tail
+from meanstream.lab.evidence.counters_audit import laplace_sampler_epsilon
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Bools, Floats, Ints, Words
 from meanstream.operators.rounds.channels.hybrid import HybridChannel
@@ -57,10 +57,10 @@ def worst_loss(distributions: Iterable[Masses]) -> float:
 
     Infinite if only some can send it.
     """
-    found = list(distributions)
+    laws = list(distributions)
     worst = 0.0
-    for report in {report for masses in found for report in masses}:
-        masses = [one.get(report, 0) for one in found]
+    for report in {report for masses in laws for report in masses}:
+        masses = [law.get(report, 0) for law in laws]
         if min(masses) == 0:
             if max(masses) > 0:
                 return math.inf
@@ -167,7 +167,7 @@ def subset_pmf(votes: SubsetVotes, category: int, categories: int) -> dict[int, 
     """Probability of each set that subset selection reports for a category (-1 for the last one), as the code runs."""
     base = category if category >= 0 else categories - 1
     others = [i for i in range(categories) if i != base]
-    found: dict[int, float] = defaultdict(float)
+    chances: dict[int, float] = defaultdict(float)
 
     def respond(lanes: Sequence[int | Ints], bit: int) -> Bools:
         columns = np.broadcast_arrays(*[np.asarray(lane, dtype=np.int64) for lane in lanes])
@@ -186,7 +186,7 @@ def subset_pmf(votes: SubsetVotes, category: int, categories: int) -> dict[int, 
     def explore(lanes: list[int], taken: int, mass: float) -> None:
         depth = len(lanes)
         if depth == categories:
-            found[taken] += mass
+            chances[taken] += mass
             return
 
         bit = base if depth == 0 else others[depth - 1]
@@ -205,7 +205,7 @@ def subset_pmf(votes: SubsetVotes, category: int, categories: int) -> dict[int, 
                 )
 
     explore([], 0, 1.0)
-    return dict(found)
+    return dict(chances)
 
 
 def response_masses(votes: RandomizedResponseVotes, row: int) -> dict[int, int]:
@@ -276,12 +276,4 @@ def laplace_loss(channel: LaplaceChannel) -> float:
     """
     words = ChosenWords(np.array([[1, 2], [1, 2]], dtype=np.uint64))
     shift = int(np.ptp(channel.randomize(np.array([-1e9, 1e9]), words)))
-    sizes = np.array([1, 2, 3 * shift // 2, shift, 2 * shift, 5 * shift], dtype=np.int64)
-    here = np.array(implemented_tail(channel.noise, sizes)) - implemented_tail(
-        channel.noise, sizes + 1
-    )
-    there = np.array(implemented_tail(channel.noise, sizes + shift)) - implemented_tail(
-        channel.noise, sizes + shift + 1
-    )
-
-    return max(math.log(a) - math.log(b) for a, b in zip(here, there, strict=True) if b >= FEWEST)
+    return laplace_sampler_epsilon(channel.noise, np.array([shift]))

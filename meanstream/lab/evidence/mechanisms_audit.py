@@ -106,48 +106,52 @@ def mechanism_audits(
     known = _mechanisms()
     chosen: list[str] = []
     for name in names:
-        some = [one for one in known if name == "all" or f"{one}.".startswith(f"{name}.")]
-        if not some:
+        matching = [
+            mechanism
+            for mechanism in known
+            if name == "all" or f"{mechanism}.".startswith(f"{name}.")
+        ]
+        if not matching:
             rule = (
                 "be all, or a mechanism of the registries or the beginning of its name, up to a dot"
             )
             raise ValueError(f"name must {rule}, got {name!r}{closest_valid(name, [*known])}")
 
-        chosen += [one for one in some if one not in chosen]
+        chosen += [mechanism for mechanism in matching if mechanism not in chosen]
 
     return {name: known[name](name, epsilon, delta) for name in chosen}
 
 
 def _mechanisms() -> dict[str, Callable[[str, float, float], Audit]]:
     """Name everything that the registries hold, with what makes its audit."""
-    found: dict[str, Callable[[str, float, float], Audit]] = {}
+    audits: dict[str, Callable[[str, float, float], Audit]] = {}
     for counter in FORGETTING:
-        found[f"counter.{counter}.gaussian"] = partial(_of_forgetting, counter)
+        audits[f"counter.{counter}.gaussian"] = partial(_of_forgetting, counter)
 
     for counter in COUNTERS:
         for noise in NOISES:
             if noise not in PURE or _takes_integers(counter):
-                found[f"counter.{counter}.{noise}"] = partial(_of_counter, counter, noise)
+                audits[f"counter.{counter}.{noise}"] = partial(_of_counter, counter, noise)
 
-    found["agents.means_and_votes"] = partial(_of_agents, {"horizon": HORIZON})
+    audits["agents.means_and_votes"] = partial(_of_agents, {"horizon": HORIZON})
     with_histogram = {"horizon": HORIZON, "histogram_share": HISTOGRAM_SHARE}
-    found["agents.means_votes_and_histograms"] = partial(_of_agents, with_histogram)
+    audits["agents.means_votes_and_histograms"] = partial(_of_agents, with_histogram)
 
     for memory in ("half-life", "window"):
         forgets = {"memory": f"{memory}:8s", "schedule": "every:1s"}
-        found[f"agents.{memory.replace('-', '_')}"] = partial(_of_agents, forgets)
+        audits[f"agents.{memory.replace('-', '_')}"] = partial(_of_agents, forgets)
 
     for channel in CHANNELS:
-        found[f"channel.{channel}"] = partial(_of_channel, channel)
+        audits[f"channel.{channel}"] = partial(_of_channel, channel)
 
     for votes in VOTES:
-        found[f"vote.{votes}"] = partial(_of_votes, votes)
+        audits[f"vote.{votes}"] = partial(_of_votes, votes)
 
     for estimator in distinct_estimators():
         if estimator_class(estimator).trust == "central":
-            found[f"central.{estimator}"] = partial(_of_central, estimator)
+            audits[f"central.{estimator}"] = partial(_of_central, estimator)
 
-    return found
+    return audits
 
 
 def _takes_integers(counter: str) -> bool:
@@ -260,9 +264,11 @@ def _audit_agents(name: str, settings: AgentsSettings) -> AuditRow:
     Means and votes, histograms where there are some, or a memory.
     """
     releases = settings.most_releases or MEMORY_RELEASES
-    told = "means, votes and histograms" if settings.histogram is not None else "means and votes"
+    released = (
+        "means, votes and histograms" if settings.histogram is not None else "means and votes"
+    )
     of_all = "" if settings.most_releases else "the first "
-    what = f"{told} of {of_all}{releases} releases jointly, {STREAMS:,} pairs of streams; all draws are Gaussian"
+    what = f"{released} of {of_all}{releases} releases jointly, {STREAMS:,} pairs of streams; all draws are Gaussian"
     slack = settings.numeric_slack
 
     try:
@@ -364,7 +370,7 @@ def _audit_central(name: str, built: Any) -> AuditRow:
     The loss of a pair of inputs is exact; the pairs are searched.
     """
     rng = np.random.default_rng(1)
-    given = _binomial_users(rng)
+    users = _binomial_users(rng)
     spent = dict.fromkeys([step.payers for step in built.rounds], 0.0)
     public: Public = {}
     assumption = f"{CENTRAL_PAIRS} pairs of inputs for each release were searched"
@@ -372,12 +378,12 @@ def _audit_central(name: str, built: Any) -> AuditRow:
     try:
         for step in built.rounds:
             pairs = central_neighbors(
-                given, rng, same_size=not built.protects_sizes, number=CENTRAL_PAIRS
+                users, rng, same_size=not built.protects_sizes, number=CENTRAL_PAIRS
             )
             words = SeededWords(rng, 1)
             spent[step.payers] += max(loss(step, one, other, public, words) for one, other in pairs)
-            found = step.release(step.tally(step.encode(given, public), public), public, words)
-            public = found if isinstance(found, dict) else public
+            released = step.release(step.tally(step.encode(users, public), public), public, words)
+            public = released if isinstance(released, dict) else public
     except AuditFaultError as fault:
         return _exact(
             name,

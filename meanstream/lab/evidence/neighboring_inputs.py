@@ -49,12 +49,12 @@ class ChosenDraws:
     def bits(self, ids: NoiseIds, draw: int = 0) -> Words:
         """Give 1 for a chosen draw and 0 for another one, which `_ChosenLaw` reads."""
         self.asked.update(dict.fromkeys((index, draw) for index in np.unique(ids.index).tolist()))
-        found = np.zeros((len(ids), 2), np.uint64)
+        words = np.zeros((len(ids), 2), np.uint64)
         if self._chosen:
             pairs = zip(ids.owner[:, 0].tolist(), ids.index.tolist(), strict=True)
-            found[:, 0] = [self._chosen.get(owner) == (index, draw) for owner, index in pairs]
+            words[:, 0] = [self._chosen.get(owner) == (index, draw) for owner, index in pairs]
 
-        return found
+        return words
 
     def version_of(self, count: Ints, total: Ints) -> Words:  # noqa: ARG002 - as `KeyedNoise.version_of`
         """Give one version for all inputs."""
@@ -104,8 +104,8 @@ def largest_move(settings: AgentsSettings, releases: int, rng: np.random.Generat
     chosen = _with_chosen_draws(settings)
     values = rng.choice(_VALUES, (STREAMS, releases * EACH))
     changed = values.copy()
-    place = rng.integers(0, values.shape[1], STREAMS)
-    changed[np.arange(STREAMS), place] = 1.0 - values[np.arange(STREAMS), place]
+    changed_sample = rng.integers(0, values.shape[1], STREAMS)
+    changed[np.arange(STREAMS), changed_sample] = 1.0 - values[np.arange(STREAMS), changed_sample]
 
     no_noise = ChosenDraws([])
     moved = _released(chosen, no_noise, values) - _released(chosen, no_noise, changed)
@@ -113,19 +113,21 @@ def largest_move(settings: AgentsSettings, releases: int, rng: np.random.Generat
     made = _released(chosen, ChosenDraws(slots), np.zeros((len(slots) + 1, values.shape[1])))
     noise = (made[:-1] - made[-1]).T / _UNIT
     left, size, right = np.linalg.svd(noise, full_matrices=False)
-    some = size > _LOST * size.max(initial=1.0)
-    part = left[:, some].T @ moved.T
-    beyond = np.linalg.norm(moved.T - left[:, some] @ part, axis=0)
+    nonzero = size > _LOST * size.max(initial=1.0)
+    explained = left[:, nonzero].T @ moved.T
+    beyond = np.linalg.norm(moved.T - left[:, nonzero] @ explained, axis=0)
     hidden = bool(np.all(beyond <= _LOST * np.linalg.norm(moved, axis=1)))
     require_as_audited(hidden, "a sample moves releases in a way that their noise does not")
 
-    return float(np.linalg.norm(right[some].T @ (part / size[some, np.newaxis]), axis=0).max())
+    return float(
+        np.linalg.norm(right[nonzero].T @ (explained / size[nonzero, np.newaxis]), axis=0).max()
+    )
 
 
 def _with_chosen_draws(settings: AgentsSettings) -> AgentsSettings:
     """Give the same settings, with laws that read chosen draws."""
-    found = replace(settings)
-    put_calibration(found, settings)
+    with_draws = replace(settings)
+    put_calibration(with_draws, settings)
     fresh = _ChosenLaw(cast("GaussianNoise", settings.fresh).stddev)
     parts: dict[str, Any] = {"fresh": fresh}
 
@@ -138,8 +140,8 @@ def _with_chosen_draws(settings: AgentsSettings) -> AgentsSettings:
             settings.kept, sums=cast("Any", replace(settings.kept.sums, fresh=fresh))
         )
 
-    found.__dict__.update(parts)
-    return found
+    with_draws.__dict__.update(parts)
+    return with_draws
 
 
 def _names(n: int) -> list[str]:
@@ -151,21 +153,21 @@ def _released(settings: AgentsSettings, noise: ChosenDraws, values: Floats) -> F
     n = len(values)
     agents = Agents(settings, cast("KeyedNoise", noise), votes_alone=True)
     agents.add_agents(_names(n))
-    found: list[Floats] = []
+    columns_released: list[Floats] = []
 
     for second in range(values.shape[1] // EACH):
-        given = settings.lower + values[:, second * EACH : (second + 1) * EACH] * (
+        samples = settings.lower + values[:, second * EACH : (second + 1) * EACH] * (
             settings.upper - settings.lower
         )
         times = second + np.arange(EACH) / EACH  # pairs are by time
-        agents.update(np.repeat(np.arange(n), EACH), given.ravel(), np.tile(times, n))
+        agents.update(np.repeat(np.arange(n), EACH), samples.ravel(), np.tile(times, n))
 
-        now = agents.advance(second + 1.0).releases
+        releases = agents.advance(second + 1.0).releases
         columns = (
-            now.total[:, np.newaxis] / settings.grid.span,
-            now.votes[:, 2:],
-            now.histogram[:, 2:],
+            releases.total[:, np.newaxis] / settings.grid.span,
+            releases.votes[:, 2:],
+            releases.histogram[:, 2:],
         )
-        found += [np.asarray(column, np.float64) for column in columns if len(column)]
+        columns_released += [np.asarray(column, np.float64) for column in columns if len(column)]
 
-    return np.concatenate(found, axis=1)
+    return np.concatenate(columns_released, axis=1)

@@ -85,19 +85,19 @@ def public_sums(
     most : int
         Releases of an agent.
     """
-    some = np.flatnonzero((index >= 1) & (index <= most))
-    some = some[np.argsort(agent[some], kind="stable")]
+    early = np.flatnonzero((index >= 1) & (index <= most))
+    early = early[np.argsort(agent[early], kind="stable")]
     starts = np.arange(0, int(agent.max(initial=-1)) + 1, BLOCK)
-    ends = np.searchsorted(agent[some], [*starts, np.iinfo(np.int64).max])
+    ends = np.searchsorted(agent[early], [*starts, np.iinfo(np.int64).max])
 
     for start, first, last in zip(starts, ends[:-1], ends[1:], strict=True):
-        part = some[first:last]
-        found = np.full((3, min(BLOCK, int(agent.max()) + 1 - int(start)), most), np.nan)
-        for row, column in zip(found, columns, strict=True):
-            row[agent[part] - start, index[part] - 1] = column[part]
+        rows = early[first:last]
+        in_rows = np.full((3, min(BLOCK, int(agent.max()) + 1 - int(start)), most), np.nan)
+        for row, column in zip(in_rows, columns, strict=True):
+            row[agent[rows] - start, index[rows] - 1] = column[rows]
 
-        samples, total, variance = np.nan_to_num(found)
-        yield PublicSums(samples, total, variance, ~np.isnan(found[0]))
+        samples, total, variance = np.nan_to_num(in_rows)
+        yield PublicSums(samples, total, variance, ~np.isnan(in_rows[0]))
 
 
 class DrawsOfSums:
@@ -250,19 +250,19 @@ def draws_of_counts(said: Ints, stddev: float) -> Iterator[CountDraws]:
     counts = said[:, 2:]
     same = np.diff(agent, prepend=-1) == 0
     new = np.where(same[:, np.newaxis], np.diff(counts, axis=0, prepend=0), counts)
-    some = np.flatnonzero((new[:, 0] == 1) & (counts[:, 0] <= MOST_TIMES))
+    new_times = np.flatnonzero((new[:, 0] == 1) & (counts[:, 0] <= MOST_TIMES))
 
-    for first in range(0, int(agent.max(initial=-1)) + 1, BLOCK):
-        part = some[slice(*np.searchsorted(agent[some], [first, first + BLOCK]))]
-        where = agent[part] - first, counts[part, 0] - 1
-        found = np.full((BLOCK, MOST_TIMES, counts.shape[1] - 1), np.nan)
-        found[where] = new[part, 1:]
+    for block in range(0, int(agent.max(initial=-1)) + 1, BLOCK):
+        rows = new_times[slice(*np.searchsorted(agent[new_times], [block, block + BLOCK]))]
+        where = agent[rows] - block, counts[rows, 0] - 1
+        counted = np.full((BLOCK, MOST_TIMES, counts.shape[1] - 1), np.nan)
+        counted[where] = new[rows, 1:]
         release = np.zeros((BLOCK, MOST_TIMES), np.int64)
-        release[where] = said[part, 1]
+        release[where] = said[rows, 1]
 
-        number = np.nan_to_num(found[:, :, :1])
-        seen = (np.nan_to_num(found[:, :, 1:]) - 0.5 * number) / stddev
+        number = np.nan_to_num(counted[:, :, :1])
+        seen = (np.nan_to_num(counted[:, :, 1:]) - 0.5 * number) / stddev
         bound = np.broadcast_to((0.5 * number + 0.5) / stddev, seen.shape)
-        usable = np.broadcast_to(~np.isnan(found[:, :, :1]), seen.shape)
+        usable = np.broadcast_to(~np.isnan(counted[:, :, :1]), seen.shape)
         added = np.broadcast_to(number, seen.shape)
         yield CountDraws(NoiseDraws(seen, seen, bound, usable, added), release)

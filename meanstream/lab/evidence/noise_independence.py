@@ -163,9 +163,9 @@ class NoiseIndependence:
 
     def take_sizes(self, draws: NoiseDraws) -> None:
         """Take draws of which each is new."""
-        some = draws.usable & (draws.bound <= MOST_HIDDEN)
-        seen = draws.seen[some]
-        bound = draws.bound[some]
+        clear = draws.usable & (draws.bound <= MOST_HIDDEN)
+        seen = draws.seen[clear]
+        bound = draws.bound[clear]
         self._sizes.add(len(seen), 0.0, float(seen @ seen), 0.0, 0.0, float(bound @ bound), 0.0)
 
     def take_together(self, of: str, draws: NoiseDraws) -> None:
@@ -173,9 +173,9 @@ class NoiseIndependence:
 
         Any two of a row should be independent.
         """
-        some = draws.bound[:, 0] <= MOST_MOVED
-        seen = draws.seen[some]
-        bounds = float((draws.bound[some, 0] ** 2).sum())
+        clear = draws.bound[:, 0] <= MOST_MOVED
+        seen = draws.seen[clear]
+        bounds = float((draws.bound[clear, 0] ** 2).sum())
         products = seen.T @ seen
 
         for j in range(len(products)):
@@ -188,18 +188,18 @@ class NoiseIndependence:
 
         Any of the first should be independent of any of the others.
         """
-        some = draws.usable[:, 0] & (draws.bound[:, 0] <= MOST_MOVED)
-        some &= others.usable[:, 0] & (others.bound[:, 0] <= MOST_MOVED)
-        n = int(some.sum())
-        seen = draws.seen[some]
-        bound = draws.bound[some, 0]
-        other = others.seen[some]
-        other_bound = others.bound[some, 0]
+        clear = draws.usable[:, 0] & (draws.bound[:, 0] <= MOST_MOVED)
+        clear &= others.usable[:, 0] & (others.bound[:, 0] <= MOST_MOVED)
+        n = int(clear.sum())
+        seen = draws.seen[clear]
+        bound = draws.bound[clear, 0]
+        others_seen = others.seen[clear]
+        other_bound = others.bound[clear, 0]
         bounds = (bound @ other_bound, bound @ bound, other_bound @ other_bound)
         squares = (seen**2).sum(axis=0)
-        other_squares = (other**2).sum(axis=0)
+        other_squares = (others_seen**2).sum(axis=0)
 
-        for (j, k), product in np.ndenumerate(seen.T @ other):
+        for (j, k), product in np.ndenumerate(seen.T @ others_seen):
             first = of[0] if len(squares) == 1 else f"{of[0]} {j}"
             second = of[1] if len(other_squares) == 1 else f"{of[1]} {k}"
             name = f"{first} and {second} of one release"
@@ -226,10 +226,10 @@ class NoiseIndependence:
 
     def _compare(self, name: str, draws: NoiseDraws, one: Any, other: Any) -> None:
         usable = draws.usable & (draws.bound <= MOST_MOVED)
-        some = usable[one] & usable[other]
-        if some.any():
+        clear = usable[one] & usable[other]
+        if clear.any():
             (x, bound_x), (y, bound_y) = (
-                (draws.seen[at][some], draws.bound[at][some]) for at in (one, other)
+                (draws.seen[side][clear], draws.bound[side][clear]) for side in (one, other)
             )
             bounds = (bound_x @ bound_y, bound_x @ bound_x, bound_y @ bound_y)
             self._product(name).add(len(x), x @ y, x @ x, y @ y, *bounds)
@@ -244,14 +244,16 @@ class NoiseIndependence:
         given), all comparisons of an audit together.
         """
         error = ALARM_ERROR if error is None else error
-        found = {name: one for name, one in self._products.items() if one.n >= LEAST_DRAWS}
+        compared = {
+            name: product for name, product in self._products.items() if product.n >= LEAST_DRAWS
+        }
         # Of each comparison, two products of noise and the lengths of two columns; of the sizes,
         # both ends.
-        law = _Law(error / (4 * len(found) + 2), self.square_share)
-        if found:
-            name = max(found, key=lambda one: found[one].excess(law))
-            if found[name].excess(law) > 1.0:
-                return f"{name} share noise (correlation {found[name].correlation:.2f})"
+        law = _Law(error / (4 * len(compared) + 2), self.square_share)
+        if compared:
+            name = max(compared, key=lambda product: compared[product].excess(law))
+            if compared[name].excess(law) > 1.0:
+                return f"{name} share noise (correlation {compared[name].correlation:.2f})"
 
         sizes = self._sizes
         if sizes.n < LEAST_DRAWS:
@@ -267,4 +269,4 @@ class NoiseIndependence:
     @property
     def comparisons(self) -> int:
         """Pairs of draws of which there are enough."""
-        return sum(one.n >= LEAST_DRAWS for one in self._products.values())
+        return sum(product.n >= LEAST_DRAWS for product in self._products.values())

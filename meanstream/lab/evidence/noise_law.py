@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import gammaincinv
@@ -66,17 +67,63 @@ def _counted(settings: AgentsSettings) -> dict[str, _Counted]:
     vote = settings.vote
     histogram = settings.histogram
     norm = 2 if settings.noise == "gaussian" else 1
-    found = {}
+    counted = {}
 
     if vote is not None and settings.pairs == BY_TIME:  # else how many there are is not public
-        found["votes"] = _Counted(VOTE_BINS, vote.noise, PAIR_SENSITIVITY[norm], "pairs")
+        counted["votes"] = _Counted(VOTE_BINS, vote.noise, PAIR_SENSITIVITY[norm], "pairs")
 
     if histogram is not None:
-        found["histograms"] = _Counted(
+        counted["histograms"] = _Counted(
             histogram.bins, histogram.noise, SAMPLE_SENSITIVITY[norm], "samples"
         )
 
-    return found
+    return counted
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """The scale of noise, as seen: what it proves of epsilon.
+
+    Attributes
+    ----------
+    claim : float
+        Epsilon, or the Gaussian-DP parameter, that the declared scale is worth.
+    ratio, freedom, squares : float, int, float
+        Mean square of draws in declared variances, of how many, and of how many normal ones that
+        says as much.
+    delta : float
+        0 for pure privacy.
+    """
+
+    claim: float
+    ratio: float
+    freedom: int
+    squares: float
+    delta: float
+
+    def epsilon_of(self, claim: float) -> float:
+        """Turn a claim into epsilon at delta."""
+        return group_epsilon(claim, self.delta) if self.delta else claim
+
+    def told(self, why: str, bound: str = "") -> str:
+        """Say the scale in words, or why it is unknown."""
+        if self.freedom < LEAST_FREEDOM:
+            return f"unknown: {why}"
+        return f"{bound}{math.sqrt(self.ratio):.4f} of the declared one"
+
+    def proved(self) -> dict[str, Any]:
+        """Give the bounds of an `AuditRow`."""
+        kinds = {
+            "proved": (self.ratio, 1.0 - CONFIDENCE),
+            "ceiling": (1.0, 1.0 - CONFIDENCE),
+            "alarm": (self.ratio, ALARM_ERROR),
+        }
+        if self.freedom < LEAST_FREEDOM:
+            return dict.fromkeys(kinds, 0.0)
+        return {
+            kind: self.epsilon_of(self.claim / _most_scale(share, self.squares, error))
+            for kind, (share, error) in kinds.items()
+        }
 
 
 class NoiseLaw:
@@ -144,7 +191,6 @@ class NoiseLaw:
     def row(self, name: str) -> AuditRow:
         """Say what the releases prove."""
         settings = self._settings
-        pure = settings.pure
         noises = [settings.fresh, *(counted.noise for counted in self._counted.values())]
         single = NoiseIndependence(square_share=min(map(square_share, noises)))
         law = SingleDraws(DeclaredLaw(settings.fresh), "releases")
@@ -154,29 +200,21 @@ class NoiseLaw:
         self._compare_kinds(single, means)
         self._compare_further(single)
         # A classical calibration has more noise than it has to: what is proved is of the noise.
-        claim = settings.epsilon if settings.mu is None else settings.mu
-        ratio = left / max(freedom, 1)
-        squares = freedom * square_share(settings.fresh)
-
-        def epsilon(share: float, error: float) -> float:
-            scale = _most_scale(share, squares, error)
-
-            if pure:
-                return claim / scale
-            return group_epsilon(claim / scale, settings.delta)
-
-        enough = freedom >= LEAST_FREEDOM
-        why = self._unknown or "too few releases"
-        told = f"{math.sqrt(ratio):.4f} of the declared one" if enough else f"unknown: {why}"
+        scale = _Scale(
+            claim=settings.epsilon if settings.mu is None else settings.mu,
+            ratio=left / max(freedom, 1),
+            freedom=freedom,
+            squares=freedom * square_share(settings.fresh),
+            delta=0.0 if settings.pure else settings.delta,
+        )
+        in_words = scale.told(self._unknown or "too few releases", "at most ")
 
         return AuditRow(
             name=name,
             claimed=settings.epsilon,
-            delta=0.0 if pure else settings.delta,
-            proved=epsilon(ratio, 1.0 - CONFIDENCE) if enough else 0.0,
-            ceiling=epsilon(1.0, 1.0 - CONFIDENCE) if enough else 0.0,
-            alarm=epsilon(ratio, ALARM_ERROR) if enough else 0.0,
-            method=f"scale of the noise {'at most ' if enough else ''}{told}, {_said(freedom, single)}",
+            delta=scale.delta,
+            **scale.proved(),
+            method=f"scale of the noise {in_words}, {_said(freedom, single)}",
             assumption="samples lie within the bounds, so they only add to the visible noise",
             fault=single.fault(ALARM_ERROR / 2) or law.fault(ALARM_ERROR / 2),
         )
@@ -198,40 +236,31 @@ class NoiseLaw:
         settings = self._settings
         counted = self._counted[kind]
         stddev = math.sqrt(counted.noise.variance)
-        laplace = isinstance(counted.noise, LaplaceNoise)
         rounds = stddev < LEAST_NOISE
 
         single = NoiseIndependence(square_share=square_share(counted.noise))
         law = SingleDraws(DeclaredLaw(counted.noise), kind)
         left, freedom = (0.0, 0) if rounds else self._left_of_counts(kind, single, law)
-        ratio = left / max(freedom, 1)
-        scale = counted.noise.scale if isinstance(counted.noise, LaplaceNoise) else stddev
-        claim = counted.sensitivity * (settings.per_person or 1) / scale
-        squares = freedom * square_share(counted.noise)
-
-        def epsilon(share: float, error: float) -> float:
-            least = claim / _most_scale(share, squares, error)
-
-            if laplace:
-                return least
-            return group_epsilon(least, settings.delta)
-
-        enough = freedom >= LEAST_FREEDOM
-        why = "less than the integers' rounding" if rounds else f"too few {kind}"
-        told = f"{math.sqrt(ratio):.4f} of the declared one" if enough else f"unknown: {why}"
+        unit = counted.noise.scale if isinstance(counted.noise, LaplaceNoise) else stddev
+        scale = _Scale(
+            claim=counted.sensitivity * (settings.per_person or 1) / unit,
+            ratio=left / max(freedom, 1),
+            freedom=freedom,
+            squares=freedom * square_share(counted.noise),
+            delta=0.0 if isinstance(counted.noise, LaplaceNoise) else settings.delta,
+        )
+        in_words = scale.told("less than the integers' rounding" if rounds else f"too few {kind}")
 
         return AuditRow(
             name=name,
-            claimed=claim if laplace else group_epsilon(claim, settings.delta),
-            delta=0.0 if laplace else settings.delta,
-            proved=epsilon(ratio, 1.0 - CONFIDENCE) if enough else 0.0,
-            ceiling=epsilon(1.0, 1.0 - CONFIDENCE) if enough else 0.0,
-            alarm=epsilon(ratio, ALARM_ERROR) if enough else 0.0,
-            method=f"scale of the noise in {kind} {told}, {_said(freedom, single)}",
+            claimed=scale.epsilon_of(scale.claim),
+            delta=scale.delta,
+            **scale.proved(),
+            method=f"scale of the noise in {kind} {in_words}, {_said(freedom, single)}",
             assumption=f"none of the samples: bins add up to the public number of {counted.of}",
             fault=single.fault(ALARM_ERROR / 4)
             or law.fault(ALARM_ERROR / 4)
-            or _fault_of_scale(ratio, freedom, ALARM_ERROR / 2),
+            or _fault_of_scale(scale.ratio, freedom, ALARM_ERROR / 2),
         )
 
     def _draws_of(self, kind: str) -> Iterator[CountDraws]:
@@ -288,16 +317,16 @@ class NoiseLaw:
             together = draws.part(draws.usable[:, :, 0])
             single.take_together("bins", together)
 
-            for one in range(counted.bins):
-                single.take_in_turn(kind, draws.part(np.s_[:, :, one]))
+            for bin_number in range(counted.bins):
+                single.take_in_turn(kind, draws.part(np.s_[:, :, bin_number]))
 
         same = np.diff(agent, prepend=-1) == 0
         new = np.where(same, np.diff(number, prepend=0), number)
         noise = np.where(same, np.diff(beyond, prepend=0), beyond).astype(np.float64)
-        some = new > 0
+        noised = new > 0
         of_one = counted.bins * (counted.noise.variance + 1 / 12)
 
-        return float((noise[some] ** 2 / new[some]).sum()) / of_one, int(some.sum())
+        return float((noise[noised] ** 2 / new[noised]).sum()) / of_one, int(noised.sum())
 
     def _left(
         self, single: NoiseIndependence, law: SingleDraws, means: list[NoiseDraws]
@@ -308,7 +337,9 @@ class NoiseLaw:
         if not self._parts:
             return left, freedom
 
-        agent, index, *columns = (np.concatenate(part) for part in zip(*self._parts, strict=True))
+        agent, index, *columns = (
+            np.concatenate(columns_of_parts) for columns_of_parts in zip(*self._parts, strict=True)
+        )
         solved = DrawsOfSums(self._settings, self._most)
         for sums in public_sums(agent, index, tuple(columns), self._most):
             draws = solved.of(sums)
@@ -321,7 +352,10 @@ class NoiseLaw:
             usable = draws.usable & np.logical_and.accumulate(
                 draws.added <= self._most_added, axis=1
             )
-            seen, size = (np.where(usable, part, 0.0) for part in (draws.seen, draws.size))
+            seen, size = (
+                np.where(usable, columns_of_parts, 0.0)
+                for columns_of_parts in (draws.seen, draws.size)
+            )
             length = (size**2).sum(axis=1)
             fitted = (seen * size).sum(axis=1) ** 2 / np.where(length > 0, length, 1.0)
             left += float(((seen**2).sum(axis=1) - fitted).sum())

@@ -163,7 +163,7 @@ def _guess_bets(right: Bools, most: float) -> list[Floats]:
     odds = (1.0 - most) / most
 
     return [
-        np.cumsum(np.where(right, math.log1p(odds * part), math.log1p(-part))) for part in parts
+        np.cumsum(np.where(right, math.log1p(odds * extra), math.log1p(-extra))) for extra in parts
     ]
 
 
@@ -233,12 +233,12 @@ def gaussian_one_run(
     deviation = max(
         math.sqrt(float(((rows - rows.mean()) ** 2).mean())), 1e-9
     )  # 0 where there is no noise
-    found = 2.0 * float(rows.mean()) / deviation
+    estimate = 2.0 * float(rows.mean()) / deviation
 
     # Canaries of one row are added first: their noise is not independent.
     error = 2.0 * float(rows.mean(axis=1).std()) / deviation / math.sqrt(len(rows))
     surely, alarm = (
-        _least_ratio(found, error, len(rows), share) for share in (1.0 - CONFIDENCE, ALARM_ERROR)
+        _least_ratio(estimate, error, len(rows), share) for share in (1.0 - CONFIDENCE, ALARM_ERROR)
     )
     ceiling = _least_ratio(mu * reach, 2.0 / math.sqrt(rows.size), len(rows), 1.0 - CONFIDENCE)
     epsilons = [
@@ -408,10 +408,10 @@ def _learned_score(reports: Ints, coins: Ints, unseen: Ints) -> Floats:
     beside = np.zeros(len(every))
 
     for column in every.T:
-        place = _quantile_bins(column, half)
-        alone += _ratios(place, coins)
+        category = _quantile_bins(column, half)
+        alone += _ratios(category, coins)
 
-        if place.max() > 2:  # votes are packed, a bit for each bin
+        if category.max() > 2:  # votes are packed, a bit for each bin
             for bit in range(63):
                 alone += _ratios((column >> bit) & 1, coins)
                 beside += _ratios(((column ^ (column >> 1)) >> bit) & 1, coins)
@@ -419,8 +419,8 @@ def _learned_score(reports: Ints, coins: Ints, unseen: Ints) -> Floats:
     for column in np.diff(every, axis=1).T:
         beside += _ratios(_quantile_bins(column, half), coins)
 
-    told = [_guess_bounds(score[:half], coins)[1] for score in (alone, beside)]
-    return (beside if told[1] > 1.5 * told[0] else alone)[half:]
+    proved = [_guess_bounds(score[:half], coins)[1] for score in (alone, beside)]
+    return (beside if proved[1] > 1.5 * proved[0] else alone)[half:]
 
 
 def _quantile_bins(column: Ints, half: int, parts: int = 64) -> Ints:
@@ -436,10 +436,10 @@ def _guess_bounds(score: Floats, coins: Ints) -> list[float]:
     n = len(score)
     order = np.argsort(-np.abs(score), kind="stable")
     right = np.cumsum(((score > 0) == (coins == 1))[order])
-    taken = [max(1, math.ceil(part * n)) for part in PARTS]
+    sizes = [max(1, math.ceil(share * n)) for share in PARTS]
 
     return [
-        max(_logit(clopper_pearson_lower(int(right[k - 1]), k, error / len(PARTS))) for k in taken)
+        max(_logit(clopper_pearson_lower(int(right[k - 1]), k, error / len(PARTS))) for k in sizes)
         for error in (1.0 - CONFIDENCE, ALARM_ERROR)
     ]
 
@@ -452,10 +452,10 @@ def _ratios(place: Ints, coins: Ints) -> Floats:
     seen = place[: len(coins)]
     n = int(place.max()) + 1
     ones, zeros = (np.bincount(seen[coins == coin], minlength=n) + 1.0 for coin in (1, 0))
-    found = np.log(ones / ones.sum()) - np.log(zeros / zeros.sum())
+    ratio = np.log(ones / ones.sum()) - np.log(zeros / zeros.sum())
 
     return np.asarray(
-        np.where(np.abs(found) > 4.0 * np.sqrt(1.0 / ones + 1.0 / zeros), found, 0.0)[place]
+        np.where(np.abs(ratio) > 4.0 * np.sqrt(1.0 / ones + 1.0 / zeros), ratio, 0.0)[place]
     )
 
 

@@ -127,14 +127,14 @@ class SingleDraws:
 
         # Of each threshold two tails, of each frequency one, and the fullest window.
         each = error / (2 * len(THRESHOLDS) + len(FREQUENCIES) + 1)
-        found = (
+        deviation = (
             self._tail(seen, bound, each)
             or self._window(seen, bound, each)
             or self._frequency(seen, each)
         )
 
-        if found:
-            return f"{self.of}: {found}"
+        if deviation:
+            return f"{self.of}: {deviation}"
         return None
 
     def _tail(self, seen: Floats, bound: Floats, error: float) -> str | None:
@@ -154,12 +154,12 @@ class SingleDraws:
                 continue
 
             share = least if few else most
-            away = abs(low - n * share) / math.sqrt(max(n * share * (1.0 - share), 1e-3))
-            if away <= worst:
+            distance = abs(low - n * share) / math.sqrt(max(n * share * (1.0 - share), 1e-3))
+            if distance <= worst:
                 continue
 
             # In words of the tail that is nearer.
-            worst = away
+            worst = distance
             upper = threshold >= 0.0
             side = "above" if upper else "below"
             in_tail = n - low if upper else low

@@ -77,7 +77,7 @@ class Compared:
 @cache
 def compared_estimators() -> tuple[Compared, ...]:
     """Read the curves."""
-    return paper_data("cummings", tuple[Compared, ...])  # type: ignore[arg-type]
+    return paper_data("cummings", tuple[Compared, ...])
 
 
 def reproduce_cummings(
@@ -230,13 +230,13 @@ def _draw(result: Result, path: Path) -> None:
 def _draw_panel(ax: Any, panel: Result, measure: str) -> None:
     from matplotlib.ticker import LogLocator, NullLocator
 
-    for place, curve in enumerate(panel["curves"]):
+    for number, curve in enumerate(panel["curves"]):
         style = {"color": curve["color"], "lw": 1.4, "label": curve["label"]}
         ax.plot(panel["epsilon"], curve[measure], curve["line"], **style)
         known = curve["reference"][measure]
         if known:
             # Side by side, where ranges of several curves would lie on each other.
-            x = curve["reference"]["epsilon"] * 1.04 ** (place - 1)
+            x = curve["reference"]["epsilon"] * 1.04 ** (number - 1)
             ax.plot([x, x], known, color=curve["color"], lw=5, alpha=0.4, solid_capstyle="butt")
 
     ax.plot([], [], color="0.35", lw=5, alpha=0.4, label="reference ranges")

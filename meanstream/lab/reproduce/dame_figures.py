@@ -160,8 +160,8 @@ def dame_order(curves: list[Result]) -> str:
     dame, *others = curves
     text = ""
 
-    for place in {len(dame["x"]) // 2, len(dame["x"]) - 2} if len(dame["x"]) > 2 else {0}:
-        share = dame["x"][place]
+    for point in {len(dame["x"]) // 2, len(dame["x"]) - 2} if len(dame["x"]) > 2 else {0}:
+        share = dame["x"][point]
         errors = [
             (curve["y"][index], curve["stderr"][index], curve["label"])
             for curve in others
@@ -169,9 +169,9 @@ def dame_order(curves: list[Result]) -> str:
             if x == share
         ]
         least, stderr, label = min(errors, key=lambda error: error[0])
-        ours = dame["y"][place]
+        ours = dame["y"][point]
         text += (
-            f" Share {share:.2f}: DAME {ours:.2g}{_give(dame['stderr'][place])}, {label} "
+            f" Share {share:.2f}: DAME {ours:.2g}{_give(dame['stderr'][point])}, {label} "
             f"{least:.2g}{_give(stderr)}: {ours / least:.3g} times."
         )
 
@@ -241,7 +241,7 @@ def _bound_curves(panel: Bounds) -> list[Result]:
     roots = [place**0.5 if panel.along_information else INFORMATION**0.5 for place in x]
     points = list(zip(sizes, roots, strict=True))
 
-    uppers = (
+    uppers: tuple[tuple[str, str, float, float, dict[float, float]], ...] = (
         ("upper bound", "-", C3, C5, {}),
         ("upper bound, c3 as printed", "--", C3_PRINTED, C5, panel.upper),
         ("upper bound's shape (c3 = c5 = 1)", ":", 1.0, 1.0, {}),

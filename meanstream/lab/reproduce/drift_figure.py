@@ -112,8 +112,11 @@ def _configuration(label: str, runs: int, seed: int) -> DriftConfig:
 
 def _learner(label: str) -> MakeLearner:
     """Give how to make the agents of a curve."""
-    from meanstream.lab.simulation.drift.drift_learners import ExponentialMean, WindowMean
-    from meanstream.lab.simulation.drift.simulated_drift import hosted_agents
+    from meanstream.lab.simulation.drift.simulated_drift import (
+        ExponentialMean,
+        WindowMean,
+        hosted_agents,
+    )
 
     if label in HOSTED:
         return hosted_agents
@@ -125,10 +128,12 @@ def _learner(label: str) -> MakeLearner:
 def drift_lines(result: Result) -> Iterator[str]:
     """Lay out squared error and coverage of agents that moved, and of the others."""
     yield f"squared error in 1e-4 and coverage by samples since {result['change']}, {result['runs']} runs"
-    for part, title in (("changed", "agents that moved"), ("unchanged", "the others")):
+    for agents, title in (("changed", "agents that moved"), ("unchanged", "the others")):
         yield f"\n{title}"
         for curve in result["curves"]:
-            points = zip(result["ages"], curve[part]["mse"], curve[part]["coverage"], strict=True)
+            points = zip(
+                result["ages"], curve[agents]["mse"], curve[agents]["coverage"], strict=True
+            )
             cells = [
                 f"{age}: {mse * 1e4:.3g}, {coverage:.2f}"
                 for age, mse, coverage in points
@@ -142,10 +147,10 @@ def _draw(result: Result, path: Path) -> None:
     figure, (axes,) = new_axes(1, len(PANELS), (14.4, 4.8))
     ticks = [50, 100, 200, 500, 1000, 2000, 5000]
 
-    for ax, (part, measure, title) in zip(axes, PANELS, strict=True):
+    for ax, (agents, measure, title) in zip(axes, PANELS, strict=True):
         for curve in result["curves"]:
             style = {"color": curve["color"], "lw": 1.6, "label": curve["label"]}
-            ax.plot(result["ages"], curve[part][measure], curve["line"], **style)
+            ax.plot(result["ages"], curve[agents][measure], curve["line"], **style)
 
         ax.set(xscale="log", xlabel="samples of an agent since the change", title=title)
         ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from meanstream.lab.reproduce.kent_curves import (
@@ -392,7 +392,7 @@ def _components(
     axis: str,
     grid: tuple[float, ...],
     points: Sequence[Point],
-    reference: dict[float, tuple[float, ...]] | None = None,
+    reference: Mapping[float, tuple[float, ...]] | None = None,
 ) -> Panel:
     curves = tuple(
         Curve(

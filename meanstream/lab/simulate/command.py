@@ -74,7 +74,7 @@ def simulate_agents_command(options: SimulationOptions) -> None:
         return
 
     if options.dependence is not None:
-        from meanstream.lab.simulate.simulate_dependence import simulate_dependence_command
+        from meanstream.lab.simulate.simulate_drift import simulate_dependence_command
 
         simulate_dependence_command(options, options.dependence)
         return
@@ -132,10 +132,10 @@ def _replay(options: SimulationOptions, arrays_file: Path) -> dict[str, Any]:
         from meanstream.lab.simulation.simulated_pairwise import TraceInputs, trace
 
         steps, n_agents = arrays["data"].shape
-        config = options.configuration(agents=n_agents, steps=steps)
-        given = TraceInputs(noise_variance=options.noise_variance, **arrays)
-        given.check(config)
-        replayed = trace(config, given)
+        config = options.configuration_of_trace(steps, n_agents)
+        inputs = TraceInputs(noise_variance=options.noise_variance, **arrays)
+        inputs.check(config)
+        replayed = trace(config, inputs)
 
     return {
         "estimates": replayed.estimates,

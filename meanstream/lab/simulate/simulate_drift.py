@@ -1,13 +1,24 @@
-"""The part of `meanstream simulate agents` for means that move: `--change`."""
+"""The parts of `meanstream simulate agents` for means that move, and for samples that depend on each other.
+
+`--change` and `--dependence`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import fields
 from time import perf_counter
 
 from meanstream.lab.simulate.simulate_options import (
     SimulationOptions,
     integers_option,
     print_simulated_agents,
+)
+from meanstream.lab.simulation.drift.dependence_laws import (
+    CHECKPOINTS,
+    DependenceConfig,
+    DependenceResult,
+    simulate_dependence,
 )
 from meanstream.lab.simulation.drift.simulated_drift import (
     STEPS,
@@ -40,14 +51,26 @@ LEFT_OUT = (
 ages."""
 
 
-def _configuration(options: SimulationOptions, change: str) -> DriftConfig:
-    """Check everything, by the rules of the simulator."""
-    for name in LEFT_OUT:
-        given = getattr(options, name)
-        if given is not None:
-            shown = repr(given) if isinstance(given, int | float) else repr(str(given))
-            raise BadOption(f"{name} must be left out with --change, got {shown}")
+USED = frozenset({
+    "config", "agents", "stddev", "epsilon", "delta", "collaboration", "runs", "seed", "checkpoints", "dependence",
+    "json",
+})  # fmt: skip
+"""Options of this simulation: agents are those that are hosted, and their means are normal about
+0.5."""
 
+
+def _refuse(options: SimulationOptions, names: Iterable[str], other: str) -> None:
+    """Refuse options of other simulations."""
+    for name in names:
+        value = getattr(options, name)
+        if value != getattr(SimulationOptions, name):
+            shown = repr(value) if isinstance(value, int | float) else repr(str(value))
+            raise BadOption(f"{name} must be left out with --{other}, got {shown}")
+
+
+def _drift_configuration(options: SimulationOptions, change: str) -> DriftConfig:
+    """Check everything, by the rules of the simulator."""
+    _refuse(options, LEFT_OUT, "change")
     if options.data != "uniform":
         raise BadOption(
             f"data must be uniform with --change (means may go anywhere), got {options.data!r}"
@@ -73,7 +96,7 @@ def _configuration(options: SimulationOptions, change: str) -> DriftConfig:
 def simulate_drift_command(options: SimulationOptions, change: str) -> None:
     """Simulate means that move, and print errors by the age of the change."""
     with refusing_options():
-        config = _configuration(options, change)
+        config = _drift_configuration(options, change)
 
     started = perf_counter()
     with refusing_options():  # where drawn means go is known then
@@ -81,18 +104,18 @@ def simulate_drift_command(options: SimulationOptions, change: str) -> None:
 
     steps = config.change_of_means()[1] + max(result.ages)
     rate = config.agents * steps * config.runs / (perf_counter() - started)
-    print_simulated_agents(options, result.as_dict(), rate, lambda: _as_table(result))
+    print_simulated_agents(options, result.as_dict(), rate, lambda: _drift_table(result))
 
 
-def _as_table(result: DriftResult) -> str:
+def _drift_table(result: DriftResult) -> str:
     """Lay out one line per age for agents that changed, and one for those that did not."""
     names = ("mse", "stderr", "coverage")
     lines = [f"{'age':>8}{'agents':>12}" + "".join(f"{name:>11}" for name in names)]
 
-    for title, part in (("changed", result.changed), ("unchanged", result.unchanged)):
-        if part is not None:
+    for title, measured in (("changed", result.changed), ("unchanged", result.unchanged)):
+        if measured is not None:
             lines += [
-                f"{age:>8}{title:>12}{_cells(part, place)}" for place, age in enumerate(result.ages)
+                f"{age:>8}{title:>12}{_cells(measured, row)}" for row, age in enumerate(result.ages)
             ]
 
     config = result.config
@@ -107,3 +130,56 @@ def _as_table(result: DriftResult) -> str:
 def _cells(part: DriftPart, place: int) -> str:
     error = f"{'-':>11}" if part.stderr is None else f"{part.stderr[place]:>11.3g}"
     return f"{part.mse[place]:>11.3g}{error}{part.coverage[place]:>11.3f}"
+
+
+def _dependence_configuration(options: SimulationOptions, dependence: str) -> DependenceConfig:
+    """Check everything, by the rules of the simulator."""
+    others = [option.name for option in fields(options) if option.name not in USED]
+    _refuse(options, others, "dependence")
+
+    return DependenceConfig(
+        dependence=dependence,
+        agents=400 if options.agents is None else options.agents,
+        checkpoints=integers_option("checkpoints", options.checkpoints) or CHECKPOINTS,
+        stddev=0.1 if options.stddev is None else options.stddev,
+        epsilon=options.epsilon,
+        delta=options.delta,
+        collaboration=options.collaboration or "learned_prior",
+        runs=options.runs,
+        seed=options.seed,
+    )
+
+
+def simulate_dependence_command(options: SimulationOptions, dependence: str) -> None:
+    """Simulate samples that depend, and print coverage by number of samples."""
+    with refusing_options():
+        config = _dependence_configuration(options, dependence)
+
+    started = perf_counter()
+    result = simulate_dependence(config, lambda runs: tracked_work(runs, "simulating"))
+    rate = config.agents * config.checkpoints[-1] * config.runs / (perf_counter() - started)
+    print_simulated_agents(options, result.as_dict(), rate, lambda: _dependence_table(result))
+
+
+def _dependence_table(result: DependenceResult) -> str:
+    """Lay out one line per number of samples."""
+    columns = {
+        "coverage": result.coverage,
+        "stderr": result.coverage_stderr,
+        "error/alone": result.ratio,
+        "length/independent": result.independent_width,
+        "length/known": result.ideal_width,
+    }
+    lines = [f"{'samples':>8}" + "".join(f"{name:>{len(name) + 3}}" for name in columns)]
+
+    for row, count in enumerate(result.checkpoints):
+        cells = (f"{values[row]:>{len(name) + 3}.3f}" for name, values in columns.items())
+        lines.append(f"{count:>8}" + "".join(cells))
+
+    config = result.config
+    lines.append(
+        f"dependence {config['dependence']}, {config['agents']} agents, {config['collaboration']}; "
+        f"epsilon {config['epsilon']:g}, delta {config['delta']:g} per sample"
+    )
+
+    return "\n".join(lines) + "\n"

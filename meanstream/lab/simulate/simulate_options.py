@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
 from meanstream.pipelines.options.declaration import INPUT, cli_option
@@ -18,68 +18,100 @@ from meanstream.pipelines.options.option_errors import BadOption
 if TYPE_CHECKING:
     from meanstream.lab.simulation.config import SimulationConfig
 
-T = TypeVar("T")
-
 
 def _option(help_text: str, **declared: Any) -> Any:
     return cli_option(help_text, INPUT, **declared)
 
 
-Agents = Annotated[int | None, _option("Number of agents (default 200).", first=True)]
-Steps = Annotated[
-    int | None, _option("Samples of each agent, one per step (default 30000).", first=True)
-]
-Means = Annotated[
-    str,
-    _option(
-        "Agents' means: classes:LIST | normal:MEAN,SD | uniform:A,B | t:DF,MEAN,SCALE.", first=True
-    ),
-]
-Stddev = Annotated[
-    float | None, _option("Standard deviation of uniform and normal data (default 0.5).")
-]
-HalfWidth = Annotated[
-    float | None,
-    _option(
-        "Half-width of the declared bounds, which scales the noise (default: that of the data)."
-    ),
-]
-Epsilon = Annotated[float, _option("Privacy budget of one sample over all releases.", first=True)]
-Delta = Annotated[float, _option("Probability that the promise of epsilon fails.", first=True)]
-Counter = Annotated[str | None, _option("Counting mechanism: pm1 | pm2 | toeplitz | optimal.")]
-Weights = Annotated[
-    str | None, _option("Weights of releases: last | mean_of_means | windowed | gls.")
-]
-Schedule = Annotated[
-    str | None,
-    _option(
-        "Times of releases: round_robin | restricted_round_robin | broadcast[:preferred:FIRST | "
-        ":geometric:FIRST,FACTOR]."
-    ),
-]
-Noise = Annotated[str | None, _option("Distribution of the noise: gaussian | laplace.")]
-Calibration = Annotated[
-    str | None, _option("Calibration of Gaussian noise: classical (epsilon <= 1) | analytic.")
-]
-Levels = Annotated[
-    int | None, _option("Levels of the tree of pm2 (default in mode paper: floor(log2 steps) + 1).")
-]
-Checkpoints = Annotated[
-    str | None, _option("Steps to measure, such as 1000,5000,30000 (default: the last).")
-]
-Mode = Annotated[
-    str | None, _option("Defaults of the other choices: tuned (default) | paper.", first=True)
-]
+@dataclass(frozen=True, kw_only=True)
+class TheoryOptions:
+    """What a user says about agents whose errors are computed, before anything is checked."""
+
+    config: ConfigOption = None
+    agents: Annotated[int | None, _option("Number of agents (default 200).", first=True)] = None
+    steps: Annotated[
+        int | None, _option("Samples of each agent, one per step (default 30000).", first=True)
+    ] = None
+    means: Annotated[
+        str,
+        _option(
+            "Agents' means: classes:LIST | normal:MEAN,SD | uniform:A,B | t:DF,MEAN,SCALE.",
+            first=True,
+        ),
+    ] = "classes:0.2,0.4,0.8"
+    stddev: Annotated[
+        float | None, _option("Standard deviation of uniform and normal data (default 0.5).")
+    ] = None
+    half_width: Annotated[
+        float | None,
+        _option(
+            "Half-width of the declared bounds, which scales the noise (default: that of the data)."
+        ),
+    ] = None
+    epsilon: Annotated[
+        float, _option("Privacy budget of one sample over all releases.", first=True)
+    ] = 1.0
+    delta: Annotated[
+        float, _option("Probability that the promise of epsilon fails.", first=True)
+    ] = 1e-6
+    counter: Annotated[
+        str | None, _option("Counting mechanism: pm1 | pm2 | toeplitz | optimal.")
+    ] = None
+    weights: Annotated[
+        str | None, _option("Weights of releases: last | mean_of_means | windowed | gls.")
+    ] = None
+    schedule: Annotated[
+        str | None,
+        _option(
+            "Times of releases: round_robin | restricted_round_robin | broadcast[:preferred:FIRST | "
+            ":geometric:FIRST,FACTOR]."
+        ),
+    ] = None
+    noise: Annotated[str | None, _option("Distribution of the noise: gaussian | laplace.")] = None
+    calibration: Annotated[
+        str | None, _option("Calibration of Gaussian noise: classical (epsilon <= 1) | analytic.")
+    ] = None
+    levels: Annotated[
+        int | None,
+        _option("Levels of the tree of pm2 (default in mode paper: floor(log2 steps) + 1)."),
+    ] = None
+    checkpoints: Annotated[
+        str | None, _option("Steps to measure, such as 1000,5000,30000 (default: the last).")
+    ] = None
+    mode: Annotated[
+        str | None, _option("Defaults of the other choices: tuned (default) | paper.", first=True)
+    ] = None
+    json: JsonOption = False
+
+    def configuration(self) -> SimulationConfig:
+        """Check everything by the rules of the simulator."""
+        from meanstream.lab.simulation.config import SimulationConfig
+
+        if not self.means.startswith("classes:"):
+            raise BadOption(
+                f"means must be classes:LIST for theory (agents placed uniformly), got {self.means!r}"
+            )
+
+        return SimulationConfig.from_options(**self._shared(), collaboration="tests")
+
+    def _shared(self) -> dict[str, Any]:
+        """Give the options of a configuration that theory and simulation share."""
+        names = (
+            *("means", "stddev", "half_width", "epsilon", "delta", "levels"),
+            *("counter", "weights", "schedule", "noise", "calibration"),
+        )
+        return {name: getattr(self, name) for name in names} | {
+            "mode": self.mode or "tuned",
+            "agents": 200 if self.agents is None else self.agents,
+            "steps": 30_000 if self.steps is None else self.steps,
+            "checkpoints": integers_option("checkpoints", self.checkpoints),
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
-class SimulationOptions:
+class SimulationOptions(TheoryOptions):
     """What a user says about a simulation, before anything is checked."""
 
-    config: ConfigOption = None
-    agents: Agents = None
-    steps: Steps = None
-    means: Means = "classes:0.2,0.4,0.8"
     spread: Annotated[float, _option("Standard deviation of the means within a class.")] = 0.0
     class_sizes: Annotated[
         str | None,
@@ -92,17 +124,10 @@ class SimulationOptions:
             first=True,
         ),
     ] = "uniform"
-    stddev: Stddev = None
-    half_width: HalfWidth = None
-    epsilon: Epsilon = 1.0
-    delta: Delta = 1e-6
-    counter: Counter = None
-    weights: Weights = None
-    schedule: Schedule = None
     collaboration: Annotated[
         str | None,
         _option(
-            "How agents learn from each other: tests | learned_prior | pooled_prior | james_stein | none.",
+            "How agents learn from each other: tests | consensus | learned_prior | pooled_prior | james_stein | none.",
             first=True,
         ),
     ] = None
@@ -111,9 +136,6 @@ class SimulationOptions:
         str | None,
         _option("Variance of a sample: known | released | from_releases | bayesian | jeffreys."),
     ] = None
-    noise: Noise = None
-    calibration: Calibration = None
-    levels: Levels = None
     spread_share: Annotated[
         float | None,
         _option(
@@ -122,8 +144,6 @@ class SimulationOptions:
     ] = None
     runs: Annotated[int, _option("Independent repetitions.", first=True)] = 20
     seed: Annotated[int, _option("Seed; run r depends on it and on r only.", first=True)] = 1
-    checkpoints: Checkpoints = None
-    mode: Mode = None
     trace: Annotated[
         Path | None,
         _option(
@@ -156,50 +176,33 @@ class SimulationOptions:
             "ma:N | cycle:N | shocks:SHARE | none; prints coverage by number of samples, of agents as they are hosted."
         ),
     ] = None
-    json: JsonOption = False
 
-    def configuration(
-        self, *, agents: int | None = None, steps: int | None = None
-    ) -> SimulationConfig:
-        """Check everything; `agents` and `steps` are those of a trace and must agree with given options."""
-        from meanstream.lab.simulation.config import SimulationConfig
+    def configuration(self) -> SimulationConfig:
+        """Check everything by the rules of the simulator."""
+        return self._configuration({})
+
+    def configuration_of_trace(self, steps: int, agents: int) -> SimulationConfig:
+        """Check everything, for a trace: given numbers of agents and steps must be its own."""
         from meanstream.operators.validation import require
 
-        for name, here in (("agents", agents), ("steps", steps)):
-            given = getattr(self, name)
-            require(
-                given in (None, here) or here is None, name, f"be {here} as in the trace", given
-            )
+        of_trace = {"agents": agents, "steps": steps}
+        for name, number in of_trace.items():
+            typed = getattr(self, name)
+            require(typed in (None, number), name, f"be {number} as in the trace", typed)
 
-        choices = (
-            "counter",
-            "weights",
-            "schedule",
-            "collaboration",
-            "test",
-            "variance",
-            "noise",
-            "calibration",
+        return self._configuration(of_trace | {"mode": self.mode or "paper"})
+
+    def _configuration(self, own: dict[str, Any]) -> SimulationConfig:
+        from meanstream.lab.simulation.config import SimulationConfig
+
+        names = (
+            *("spread", "data", "runs", "seed", "spread_share"),
+            *("collaboration", "test", "variance"),
         )
-
+        simulated = {name: getattr(self, name) for name in names}
+        sizes = integers_option("class_sizes", self.class_sizes)
         return SimulationConfig.from_options(
-            mode=self.mode or ("tuned" if self.trace is None else "paper"),
-            agents=agents or (200 if self.agents is None else self.agents),
-            steps=steps or (30_000 if self.steps is None else self.steps),
-            means=self.means,
-            spread=self.spread,
-            class_sizes=integers_option("class_sizes", self.class_sizes),
-            data=self.data,
-            stddev=self.stddev,
-            half_width=self.half_width,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            levels=self.levels,
-            runs=self.runs,
-            seed=self.seed,
-            checkpoints=integers_option("checkpoints", self.checkpoints),
-            spread_share=self.spread_share,
-            **{name: getattr(self, name) for name in choices},
+            **(self._shared() | simulated | own), class_sizes=sizes
         )
 
 
@@ -226,6 +229,6 @@ def integers_option(name: str, text: str | None) -> tuple[int, ...] | None:
         return None
 
     try:
-        return tuple(int(part) for part in text.split(","))
+        return tuple(int(number) for number in text.split(","))
     except ValueError:
         raise BadOption(f"{name} must be integers separated by commas, got {text!r}") from None

@@ -215,8 +215,8 @@ class SimulatedRoundsOptions:
     def _estimator_options(self, names: Iterable[str]) -> dict[str, Any]:
         """Give the estimator's own options that were given."""
         own = {name: getattr(self, name) for name in names}
-        given = {name: value for name, value in own.items() if value is not None}
-        return given | dict(_named_value(text) for text in self.option or ())
+        typed = {name: value for name, value in own.items() if value is not None}
+        return typed | dict(_named_value(text) for text in self.option or ())
 
 
 def _named_value(text: str) -> tuple[str, Any]:
@@ -250,7 +250,7 @@ def _typed_numbers(name: str, text: str | None) -> tuple[float, ...]:
     ((0.5, 0.0, -0.2), ())
     """
     try:
-        return tuple(float(part) for part in (text or "").split(",") if part.strip())
+        return tuple(float(number) for number in (text or "").split(",") if number.strip())
     except ValueError:
         raise BadOption(f"{name} must be numbers separated by commas, got {text!r}") from None
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from meanstream.lab.simulate import simulate_options as given
-from meanstream.lab.simulate.simulate_options import integers_option
+from meanstream.lab.simulate.simulate_options import TheoryOptions
 from meanstream.pipelines.options.base import (
     ConfigOption,
     JsonOption,
@@ -17,7 +16,7 @@ from meanstream.pipelines.options.base import (
     print_options_json,
 )
 from meanstream.pipelines.options.declaration import INPUT, cli_option
-from meanstream.pipelines.options.option_errors import BadOption, refusing_options
+from meanstream.pipelines.options.option_errors import refusing_options
 from meanstream.pipelines.options.typer_commands import takes_options
 
 if TYPE_CHECKING:
@@ -171,54 +170,6 @@ def theory() -> None:
 
 
 app.command("rounds")(takes_options(BoundsOptions, typed=BOUNDS_TYPED)(print_bounds))
-
-
-@dataclass(frozen=True, kw_only=True)
-class TheoryOptions:
-    """What a user says about the agents whose errors are computed."""
-
-    config: ConfigOption = None
-    agents: given.Agents = None
-    steps: given.Steps = None
-    means: given.Means = "classes:0.2,0.4,0.8"
-    stddev: given.Stddev = None
-    half_width: given.HalfWidth = None
-    epsilon: given.Epsilon = 1.0
-    delta: given.Delta = 1e-6
-    counter: given.Counter = None
-    weights: given.Weights = None
-    schedule: given.Schedule = None
-    noise: given.Noise = None
-    calibration: given.Calibration = None
-    levels: given.Levels = None
-    checkpoints: given.Checkpoints = None
-    mode: given.Mode = None
-    json: JsonOption = False
-
-    def configuration(self) -> SimulationConfig:
-        """Check everything by the rules of the simulator."""
-        from meanstream.lab.simulation.config import SimulationConfig
-
-        if not self.means.startswith("classes:"):
-            raise BadOption(
-                f"means must be classes:LIST for theory (agents placed uniformly), got {self.means!r}"
-            )
-
-        choices = ("counter", "weights", "schedule", "noise", "calibration")
-        return SimulationConfig.from_options(
-            mode=self.mode or "tuned",
-            agents=200 if self.agents is None else self.agents,
-            steps=30_000 if self.steps is None else self.steps,
-            means=self.means,
-            stddev=self.stddev,
-            half_width=self.half_width,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            levels=self.levels,
-            checkpoints=integers_option("checkpoints", self.checkpoints),
-            collaboration="tests",
-            **{name: getattr(self, name) for name in choices},
-        )
 
 
 @app.command("agents")

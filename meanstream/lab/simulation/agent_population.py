@@ -74,7 +74,7 @@ class Simulated:
             np.random.SeedSequence(entropy=config.seed, spawn_key=(run,)).spawn(3) for run in runs
         ]
         means = means_model(config.means, config.data, config.spread, config.class_sizes)
-        drawn = [means.draw(_generator(place), config.agents) for place, _, _ in seeds]
+        drawn = [means.draw(_generator(of_means), config.agents) for of_means, _, _ in seeds]
         mean = np.stack([m for m, _ in drawn])
         model = data_model(config.data, config.stddev, config.half_width)
         population = SimulatedUsers(

@@ -17,15 +17,13 @@ from meanstream.lab.papers.colme.statistic import (
     weights_gain,
 )
 from meanstream.lab.simulation.agent_population import Simulated
-from meanstream.lab.simulation.agreement import (
-    agreement_component_errors,
-    agreement_rejection_errors,
-)
 from meanstream.lab.simulation.config import SimulationConfig
 from meanstream.lab.simulation.simulation_result import (
     RunErrors,
     SimulationResult,
     Track,
+    agreement_component_errors,
+    agreement_rejection_errors,
     result_chunks,
 )
 from meanstream.operators.agents.release_times import Counts, parse_release_times

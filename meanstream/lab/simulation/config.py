@@ -56,7 +56,14 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "counter": ("pm1", "pm2", "toeplitz", "optimal"),
     "weights": ("last", "mean_of_means", "windowed", "gls"),
     "schedule": ("round_robin", "restricted_round_robin", "broadcast"),
-    "collaboration": ("tests", "learned_prior", "pooled_prior", "james_stein", "none"),
+    "collaboration": (
+        "tests",
+        "consensus",
+        "learned_prior",
+        "pooled_prior",
+        "james_stein",
+        "none",
+    ),
     "test": ("lazy", "eager", "oracle"),
     "variance": ("known", "released", "from_releases", "bayesian", "jeffreys"),
     "noise": ("gaussian", "laplace"),
@@ -165,19 +172,19 @@ class SimulationConfig:
         ValueError: epsilon must be at most 1 with calibration classical, got 2.0
         """
         _require_choice("mode", mode)
-        given = {name: value for name, value in choices.items() if value is not None}
-        unknown = set(given) - {field.name for field in fields(cls)}
+        typed = {name: value for name, value in choices.items() if value is not None}
+        unknown = set(typed) - {field.name for field in fields(cls)}
         require(not unknown, "options", "be fields of SimulationConfig", sorted(unknown))
         learned = (
             {} if isinstance(data, str) or stddev is not None else {"variance": "from_releases"}
         )
-        chosen = MODE_DEFAULTS[mode] | learned | given
+        chosen = MODE_DEFAULTS[mode] | learned | typed
 
-        if "weights" not in given and not chosen["schedule"].startswith("broadcast"):
+        if "weights" not in typed and not chosen["schedule"].startswith("broadcast"):
             chosen["weights"] = "last"  # a pair's gls weights cost the square of its releases
 
         if (
-            "counter" not in given
+            "counter" not in typed
             and mode == "tuned"
             and _releases(chosen["schedule"], steps) <= LONGEST
         ):

@@ -176,7 +176,7 @@ class MeansModel:
         lengths = {"classes": None, "normal": 2, "uniform": 2, "t": 3}
         rule = "be classes:LIST, normal:MEAN,SD, uniform:A,B or t:DF,MEAN,SCALE"
         require(kind in lengths, "means", rule, text)
-        numbers = tuple(_number("means", part, text) for part in rest.split(","))
+        numbers = tuple(_number("means", number, text) for number in rest.split(","))
         require(lengths[kind] in (None, len(numbers)), "means", rule, text)
 
         return cls(kind, numbers, data, spread, class_sizes)
@@ -332,8 +332,8 @@ class OwnMeansModel:
 
     def draw(self, generator: np.random.Generator, agents: int) -> tuple[Floats, Ints]:
         """Return each agent's mean and its class: the agents with exactly its mean."""
-        given = self.means(generator, agents) if callable(self.means) else self.means
-        mean = np.asarray(given, np.float64)
+        means = self.means(generator, agents) if callable(self.means) else self.means
+        mean = np.asarray(means, np.float64)
         ok = mean.shape == (agents,) and bool((np.abs(mean) <= LARGEST).all())
         require(ok, "means", f"give {agents} numbers from -{LARGEST:g} to {LARGEST:g}", mean.shape)
 

@@ -95,9 +95,10 @@ def item_level_sparse_error(
     best = math.inf
     for threshold in np.append(np.linspace(0.0, 6.0, 241), np.inf) * stddev:
         for soft in (True, False):
-            found = sum(_risk(float(mean), stddev, threshold, soft=soft) for mean in signal)
+            of_signal = sum(_risk(float(mean), stddev, threshold, soft=soft) for mean in signal)
             best = min(
-                best, found + (dimension - len(signal)) * _risk(0.0, stddev, threshold, soft=soft)
+                best,
+                of_signal + (dimension - len(signal)) * _risk(0.0, stddev, threshold, soft=soft),
             )
 
     return best
@@ -212,10 +213,10 @@ def own_share_errors(
         semi.append(noise + ((own.mean(axis=0) - data.truth) ** 2).sum())
 
     full = _item_level_error(data, epsilon, samples)
-    found: Sequence[Sequence[float]] = (by_users, by_items, semi, [full])
+    errors_of_schemes: Sequence[Sequence[float]] = (by_users, by_items, semi, [full])
     return {
         scheme: (float(np.mean(errors)), simulated_rounds_stderr(np.array(errors)))
-        for scheme, errors in zip(SCHEMES, found, strict=True)
+        for scheme, errors in zip(SCHEMES, errors_of_schemes, strict=True)
     }
 
 
@@ -223,8 +224,8 @@ def _error(
     estimator: Estimator, held: Summaries, truth: Floats, rng: np.random.Generator, run: int
 ) -> float:
     stage = assign_protocol_stages(estimator.shares, held.user, b"own data %d" % run)
-    found = simulate_round_stages(estimator, held, stage, rng)
-    return float(((0.5 * (found.unclipped + 1.0) - truth) ** 2).sum())
+    estimate = simulate_round_stages(estimator, held, stage, rng)
+    return float(((0.5 * (estimate.unclipped + 1.0) - truth) ** 2).sum())
 
 
 def _item_level_error(data: OwnShares, epsilon: float, samples: int) -> float:
@@ -301,9 +302,13 @@ def _elected(voters: Floats, epsilon: float, half_width: float, draw: np.random.
     """Draw the bin with the most of the randomized votes, in each run."""
     runs, n = voters.shape
     bins = math.ceil(1.0 / half_width - 1e-9)
-    which = np.clip(np.floor((voters + 1.0) / (2.0 * half_width)).astype(np.int64), 0, bins - 1)
-    votes = np.bincount((np.arange(runs)[:, None] * bins + which).ravel(), minlength=runs * bins)
-    kept = 1.0 / (1.0 + math.exp(-epsilon / 2.0))
-    noised = draw.binomial(votes, kept) + draw.binomial(n - votes, 1.0 - kept)
+    bin_of_voter = np.clip(
+        np.floor((voters + 1.0) / (2.0 * half_width)).astype(np.int64), 0, bins - 1
+    )
+    votes = np.bincount(
+        (np.arange(runs)[:, None] * bins + bin_of_voter).ravel(), minlength=runs * bins
+    )
+    kept_chance = 1.0 / (1.0 + math.exp(-epsilon / 2.0))
+    noised = draw.binomial(votes, kept_chance) + draw.binomial(n - votes, 1.0 - kept_chance)
 
     return np.asarray(noised.reshape(runs, bins).argmax(axis=1), np.int64)

@@ -103,8 +103,8 @@ class ThreePoints:
         high = rng.binomial(
             outside, 0.5 + 0.5 * np.divide(mean, moved, out=np.zeros_like(mean), where=moved > 0)
         )
-        which = rng.random(len(count)) * count
-        first = np.where(which < high, 1, np.where(which < outside, -1, 0))
+        turn = rng.random(len(count)) * count
+        first = np.where(turn < high, 1, np.where(turn < outside, -1, 0))
 
         return HALF * (count + 2 * high - outside), HALF * (1 + first)
 
@@ -136,9 +136,9 @@ class BetaSamples:
         first_moment = np.diff(betainc(self.a + 1.0, self.b, x)) * self.a / (self.a + self.b)
         up = CELLS * (first_moment - x[:-1] * below)
         down = CELLS * (x[1:] * below - first_moment)
-        found = np.concatenate((down, [0.0])) + np.concatenate(([0.0], up))
+        chance = np.concatenate((down, [0.0])) + np.concatenate(([0.0], up))
 
-        return np.asarray(np.maximum(found, 0.0) / np.maximum(found, 0.0).sum())
+        return np.asarray(np.maximum(chance, 0.0) / np.maximum(chance, 0.0).sum())
 
     def draw(self, mean: Floats, count: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Sum and first sample, on the grid."""
@@ -148,8 +148,8 @@ class BetaSamples:
         total[few], first[few] = self._one_by_one(count[few], rng)
 
         for start in range(0, len(count), _CHUNK):
-            part = start + np.flatnonzero(~few[start : start + _CHUNK])
-            total[part], first[part] = self._by_cells(count[part], rng)
+            rows = start + np.flatnonzero(~few[start : start + _CHUNK])
+            total[rows], first[rows] = self._by_cells(count[rows], rng)
 
         return self._drawn_out(total, mean, count), self._drawn_out(
             first, mean, np.ones_like(count)
@@ -166,17 +166,17 @@ class BetaSamples:
 
     def _by_cells(self, count: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
         times = rng.multinomial(count, self.probability)
-        which = rng.random(len(count)) * count
-        first = (np.cumsum(times, axis=1) <= which[:, np.newaxis]).sum(axis=1)
+        turn = rng.random(len(count)) * count
+        first = (np.cumsum(times, axis=1) <= turn[:, np.newaxis]).sum(axis=1)
         return times @ np.arange(CELLS + 1), np.minimum(first, CELLS)
 
     def _drawn_out(self, cells: Ints, mean: Floats, count: Ints) -> Ints:
         """From cells to the grid, drawn towards an end so that the mean is the user's."""
         step = SPAN // CELLS
-        away = mean - self.mean
-        room = np.where(away > 0, 1.0 - self.mean, 1.0 + self.mean)
-        share = np.abs(away) / room
-        end = np.where(away > 0, SPAN, 0)
+        distance = mean - self.mean
+        room = np.where(distance > 0, 1.0 - self.mean, 1.0 + self.mean)
+        share = np.abs(distance) / room
+        end = np.where(distance > 0, SPAN, 0)
 
         return cells * step + np.rint(share * (end * count - cells * step)).astype(np.int64)
 
@@ -310,12 +310,12 @@ def _normal_part(z: float) -> float:
 
 def _numbers(name: str, forms: str, text: str, rest: str, n: int) -> list[float]:
     try:
-        found = [float(part) for part in rest.split(",")]
+        numbers = [float(word) for word in rest.split(",")]
     except ValueError:
-        found = []
+        numbers = []
 
-    require(len(found) == n and all(map(math.isfinite, found)), name, f"be {forms}", text)
-    return found
+    require(len(numbers) == n and all(map(math.isfinite, numbers)), name, f"be {forms}", text)
+    return numbers
 
 
 ORDERS = ("shuffled", "sorted")
@@ -408,7 +408,9 @@ class RoundPopulation:
             f"be a size that some users have (at most {self.sizes.greatest})",
             size,
         )
-        kept = self.sizes.support >= size
-        sizes = SizeDistribution(self.sizes.support[kept], self.sizes.probability[kept] / share)
+        large_enough = self.sizes.support >= size
+        sizes = SizeDistribution(
+            self.sizes.support[large_enough], self.sizes.probability[large_enough] / share
+        )
 
         return replace(self, users=max(round(self.users * share), 1), sizes=sizes)

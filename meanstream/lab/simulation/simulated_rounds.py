@@ -36,8 +36,8 @@ SEVERAL = frozenset({"dimension", "components", "terms", "categories", "quantile
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundsConfig:
-    """Everything that determines a simulation of rounds.
+class WindowsConfig:
+    """What simulations of one mean and of several numbers have in common.
 
     The same record and seed give the same numbers.
 
@@ -51,6 +51,50 @@ class RoundsConfig:
         Privacy of one user's samples.
     sizes : str
         Law of a user's number of samples, as in `SizeDistribution.parse`; the estimator is told it.
+    mode : {"tuned", "paper"}
+    options : dict
+        Further options of the estimator.
+    runs, seed : int
+        Run r depends on (seed, r) only: more runs extend the same list of runs.
+    """
+
+    estimator: str
+    users: int = 10_000
+    epsilon: float = 1.0
+    sizes: str = "point:1"
+    mode: str = "tuned"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    runs: int = 100
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        require(self.users >= 1, "users", "be at least 1", self.users)
+        require(self.runs >= 1, "runs", "be at least 1", self.runs)
+        require(self.seed >= 0, "seed", "not be negative", self.seed)
+
+    @cached_property
+    def size_law(self) -> SizeDistribution:
+        """Law of a user's number of samples."""
+        return SizeDistribution.parse(self.sizes)
+
+    def _build(self, users: int, sizes: SizeDistribution, **known: Any) -> Estimator:
+        """Build the estimator, which is told the number of users and the law of their sizes."""
+        return build_estimator(
+            self.estimator,
+            epsilon=self.epsilon,
+            users=users,
+            sizes=sizes,
+            mode=self.mode,
+            **(known | dict(self.options)),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundsConfig(WindowsConfig):
+    """Everything that determines a simulation of one mean.
+
+    Parameters
+    ----------
     data : str
         Law of the samples on [-1, 1]: `rademacher:mean | three:q | beta:a,b | bernoulli:p`, as in
         `parse_round_law`.
@@ -62,11 +106,6 @@ class RoundsConfig:
     least_size : int
         Only users with at least that many samples are queried (1: all). This is for schemes that
         drop users with fewer: whether a user has as many is then public.
-    mode : {"tuned", "paper"}
-    options : dict
-        Further options of the estimator.
-    runs, seed : int
-        Run r depends on (seed, r) only: more runs extend the same list of runs.
 
     Examples
     --------
@@ -75,23 +114,13 @@ class RoundsConfig:
     ValueError: sizes must have whole sizes from 1, got 'point:0'
     """
 
-    estimator: str
-    users: int = 10_000
-    epsilon: float = 1.0
-    sizes: str = "point:1"
     data: str | SampleLaw = "rademacher:0"
     between_users_law: str | None = None
     order: str = "shuffled"
     least_size: int = 1
-    mode: str = "tuned"
-    options: Mapping[str, Any] = field(default_factory=dict)
-    runs: int = 100
-    seed: int = 1
 
     def __post_init__(self) -> None:
-        require(self.users >= 1, "users", "be at least 1", self.users)
-        require(self.runs >= 1, "runs", "be at least 1", self.runs)
-        require(self.seed >= 0, "seed", "not be negative", self.seed)
+        super().__post_init__()
         require(self.least_size >= 1, "least_size", "be at least 1", self.least_size)
         _ = self.population  # parsed here, so that a wrong option is refused before anything runs
 
@@ -101,10 +130,9 @@ class RoundsConfig:
         between = (
             None if self.between_users_law is None else BetweenLaw.parse(self.between_users_law)
         )
-        sizes = SizeDistribution.parse(self.sizes)
         everybody = RoundPopulation(
             self.users,
-            sizes,
+            self.size_law,
             parse_round_law(self.data) if isinstance(self.data, str) else self.data,
             between,
             self.order,
@@ -118,18 +146,11 @@ class RoundsConfig:
         require(
             not SEVERAL & estimator_class(self.estimator).options, "estimator", rule, self.estimator
         )
-        asked = self.population
-        between = 0.0 if asked.between is None else asked.between.spread
-        known = estimator_class(self.estimator).simulated_options(asked.theta, between)
+        population = self.population
+        between = 0.0 if population.between is None else population.between.spread
+        known = estimator_class(self.estimator).simulated_options(population.theta, between)
 
-        return build_estimator(
-            self.estimator,
-            epsilon=self.epsilon,
-            users=asked.users,
-            sizes=asked.sizes,
-            mode=self.mode,
-            **(known | dict(self.options)),
-        )
+        return self._build(population.users, population.sizes, **known)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -230,22 +251,25 @@ def simulate_rounds_alike(
     for run in track(range(first.runs)):
         rng = np.random.default_rng([first.seed, run])
         users = first.population.draw(rng)
-        for (_, estimator), found in zip(asked, answers, strict=True):
-            found.append(_answer_round(estimator, users, run, deepcopy(rng)))
+        for (_, estimator), estimates in zip(asked, answers, strict=True):
+            estimates.append(_answer_round(estimator, users, run, deepcopy(rng)))
 
     return [
-        _result(config, estimator, found)
-        for (config, estimator), found in zip(asked, answers, strict=True)
+        _result(config, estimator, estimates)
+        for (config, estimator), estimates in zip(asked, answers, strict=True)
     ]
 
 
 def _result(config: RoundsConfig, estimator: Estimator, answers: list[Estimate]) -> RoundsResult:
     """Compare the answers of all runs with the truth."""
-    found = np.array(
-        [[float(x) for x in (one.unclipped, one.value, one.lower, one.upper)] for one in answers]
+    columns = np.array(
+        [
+            [float(x) for x in (answer.unclipped, answer.value, answer.lower, answer.upper)]
+            for answer in answers
+        ]
     )
     theta = config.population.theta
-    error = found[:, 0] - theta
+    error = columns[:, 0] - theta
     said = estimator.describe()
 
     return RoundsResult(
@@ -253,12 +277,12 @@ def _result(config: RoundsConfig, estimator: Estimator, answers: list[Estimate])
         stderr=simulated_rounds_stderr(error**2),
         bias=float(np.mean(error)),
         bias_stderr=simulated_rounds_stderr(error),
-        coverage=float(np.mean((found[:, 2] <= theta) & (theta <= found[:, 3]))),
+        coverage=float(np.mean((columns[:, 2] <= theta) & (theta <= columns[:, 3]))),
         predicted_mse=predicted_rounds_mse(said),
         theta=theta,
         effective_size=said.get("effective_size"),
         bins=said.get("bins"),
-        mse_cut=float(np.mean((found[:, 1] - theta) ** 2)),
+        mse_cut=float(np.mean((columns[:, 1] - theta) ** 2)),
         config=config.as_dict(),
     )
 
@@ -291,8 +315,8 @@ def simulate_round_stages(
     estimator: Estimator, users: Summaries, stage: Ints, rng: np.random.Generator
 ) -> Estimate:
     """Run all stages of local privacy over users, each asked in its own stage."""
-    asked = np.bincount(stage, minlength=len(estimator.shares))
-    return run_protocol(estimator, users, stage, [SeededWords(rng, int(n)) for n in asked])
+    users_of_stage = np.bincount(stage, minlength=len(estimator.shares))
+    return run_protocol(estimator, users, stage, [SeededWords(rng, int(n)) for n in users_of_stage])
 
 
 def simulated_rounds_stderr(values: Floats) -> float | None:
@@ -312,75 +336,38 @@ def predicted_rounds_mse(described: Mapping[str, Any]) -> float | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VectorConfig:
-    """Everything that determines a simulation of rounds of vectors.
-
-    The same record and seed give the same numbers.
+class VectorConfig(WindowsConfig):
+    """Everything that determines a simulation of several numbers.
 
     Parameters
     ----------
-    estimator : str
-        A key of `meanstream.operators.estimators.registry.ESTIMATORS`.
-    users : int
-    epsilon : float
-        Privacy of one user's samples.
-    sizes : str
-        Law of a user's number of samples, as in `SizeDistribution.parse`; the estimator is told it.
     data : str
         Law of the samples, as in `meanstream.lab.simulation.vector_laws.parse_vector_law`.
     dimension : int
         Number of coordinates of a sample.
     theta : tuple of float
         Means of the coordinates, or coefficients of the density, for the laws that take them.
-    mode : {"tuned", "paper"}
-    options : dict
-        Further options of the estimator.
-    runs, seed : int
-        Run r depends on (seed, r) only.
     """
 
-    estimator: str
-    users: int = 10_000
-    epsilon: float = 1.0
     sizes: str = "point:100"
     data: str = "rademacher"
     dimension: int = 1
     theta: tuple[float, ...] = ()
-    mode: str = "tuned"
-    options: Mapping[str, Any] = field(default_factory=dict)
-    runs: int = 100
-    seed: int = 1
 
     def __post_init__(self) -> None:
-        require(self.users >= 1, "users", "be at least 1", self.users)
+        super().__post_init__()
         require(self.dimension >= 1, "dimension", "be at least 1", self.dimension)
-        require(self.runs >= 1, "runs", "be at least 1", self.runs)
-        require(self.seed >= 0, "seed", "not be negative", self.seed)
-        _ = (
-            self.law,
-            self.size_law,
-        )  # parsed here, so that a wrong option is refused before anything runs
+        # Parsed here, so that a wrong option is refused before anything runs.
+        _ = (self.law, self.size_law)
 
     @cached_property
     def law(self) -> VectorLaw:
         """Law of the samples."""
         return parse_vector_law(self.data, dimension=self.dimension, theta=self.theta)
 
-    @cached_property
-    def size_law(self) -> SizeDistribution:
-        """Law of a user's number of samples."""
-        return SizeDistribution.parse(self.sizes)
-
     def build(self) -> Estimator:
         """Build the estimator, which is told the number of users and the law of their sizes."""
-        return build_estimator(
-            self.estimator,
-            epsilon=self.epsilon,
-            users=self.users,
-            sizes=self.size_law,
-            mode=self.mode,
-            **self.options,
-        )
+        return self._build(self.users, self.size_law)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -450,10 +437,10 @@ def simulate_vectors(config: VectorConfig, estimator: Estimator | None = None) -
     """
     estimator = config.build() if estimator is None else estimator
     runs = [_vector_run(config, estimator, run) for run in range(config.runs)]
-    found = np.array([a for a, *_ in runs])
+    columns = np.array([a for a, *_ in runs])
     truth = np.array([b for _, b, _ in runs])
     left_out = [c for *_, c in runs]
-    raw, cut, lower, upper = found.transpose(1, 0, 2)
+    raw, cut, lower, upper = columns.transpose(1, 0, 2)
     predicted = predicted_rounds_mse(estimator.describe())
 
     if predicted is not None and estimator_class(config.estimator).answers == "shares":
@@ -487,15 +474,15 @@ def _vector_run(
         np.atleast_1d(x)
         for x in (estimate.unclipped, estimate.value, estimate.lower, estimate.upper)
     ]
-    found = np.array(columns, dtype=np.float64)
+    rows = np.array(columns, dtype=np.float64)
 
     if estimator_class(config.estimator).answers == "shares":
-        return 0.5 * (found + 1.0), 0.5 * (truth + 1.0), 0.0
-    d = found.shape[1]
+        return 0.5 * (rows + 1.0), 0.5 * (truth + 1.0), 0.0
+    d = rows.shape[1]
     # A density may have more coefficients than are estimated, or fewer: those are 0.
     beyond = float((truth[d:] ** 2).sum())
 
-    return found, np.pad(truth[:d], (0, max(d - len(truth), 0))), beyond
+    return rows, np.pad(truth[:d], (0, max(d - len(truth), 0))), beyond
 
 
 def simulate_vector_round(

@@ -60,9 +60,9 @@ def vector_law_summaries(mean: Floats, count: Ints, rng: np.random.Generator) ->
 
 def _radial_scale(features: Features, sample: Floats) -> float:
     """Tell by how much an estimator's features shrink a sample, where they do no more than that."""
-    found = features(sample[np.newaxis])[0]
-    scale = float(found[0] / sample[0]) if found.shape == sample.shape else math.nan
-    ok = bool(np.allclose(found, scale * sample)) if math.isfinite(scale) else False
+    shrunk = features(sample[np.newaxis])[0]
+    scale = float(shrunk[0] / sample[0]) if shrunk.shape == sample.shape else math.nan
+    ok = bool(np.allclose(shrunk, scale * sample)) if math.isfinite(scale) else False
     require(
         ok,
         "data",
@@ -212,11 +212,12 @@ class TrigonometricDensity:
         per = max(_CHUNK // max(int(count.max()), 1) // 16, 1)
 
         for start in range(0, len(count), per):
-            some = count[start : start + per]
-            x = np.interp(rng.random(int(some.sum())) * cumulative[-1], cumulative, grid)
-            ends = np.concatenate([[0], np.cumsum(some)[:-1]])
+            counts_of_chunk = count[start : start + per]
+            x = np.interp(rng.random(int(counts_of_chunk.sum())) * cumulative[-1], cumulative, grid)
+            ends = np.concatenate([[0], np.cumsum(counts_of_chunk)[:-1]])
             parts.append(
-                np.add.reduceat(features(x[:, np.newaxis]), ends, axis=0) / some[:, np.newaxis]
+                np.add.reduceat(features(x[:, np.newaxis]), ends, axis=0)
+                / counts_of_chunk[:, np.newaxis]
             )
 
         return vector_law_summaries(np.concatenate(parts), count, rng), np.array(self.theta)
@@ -245,8 +246,8 @@ class RademacherMixture:
         rng: np.random.Generator,  # noqa: ARG002, RUF100
     ) -> tuple[Summaries, Floats]:
         """Exact."""
-        mine = np.array(self.mean)[rng.choice(len(self.weight), len(count), p=self.weight)]
-        mean = 2.0 * rng.binomial(count, (mine + 1.0) / 2.0) / count - 1.0
+        mean_of_user = np.array(self.mean)[rng.choice(len(self.weight), len(count), p=self.weight)]
+        mean = 2.0 * rng.binomial(count, (mean_of_user + 1.0) / 2.0) / count - 1.0
         return vector_law_summaries(mean, count, rng), np.array(self.mean)
 
 
@@ -257,7 +258,7 @@ class DeclaredShares:
     weight: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        good = all(one >= 0.0 for one in self.weight) and 0.0 < sum(self.weight) < math.inf
+        good = all(weight >= 0.0 for weight in self.weight) and 0.0 < sum(self.weight) < math.inf
         require(good, "data", "have weights of at least 0, not all 0", self.weight)
 
     def draw(
@@ -320,7 +321,9 @@ def parse_vector_law(text: str, *, dimension: int, theta: Sequence[float]) -> Ve
     name, _, rest = text.partition(":")
     try:
         numbers = [
-            float(part) for part in rest.replace(";", ",").replace("=", ",").split(",") if part
+            float(number)
+            for number in rest.replace(";", ",").replace("=", ",").split(",")
+            if number
         ]
     except ValueError:
         require(False, "data", f"be one of {FORMS}", text)

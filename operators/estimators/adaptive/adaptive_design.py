@@ -80,6 +80,11 @@ class AdaptivePlan:
 
         return max(factor * scale.value, CENTER_ERRORS * center_stderr)
 
+    def pays(self, center: float, half_width: float, scale: Scale) -> bool:
+        """Tell whether reports in this window are worth its assumption."""
+        narrow = adaptive_design_cut_window(center, half_width)[1] < WIDEST
+        return narrow and scale.log_stderr <= WORST_LOG_STDERR
+
 
 def adaptive_design_next_window(
     plan: AdaptivePlan, scale: Scale, public: Public, stage: int
@@ -90,10 +95,7 @@ def adaptive_design_next_window(
     half_width = plan.window(scale, stderr, stage)
     if "mode" in public:  # A second vote never widens the window.
         half_width = min(half_width, public["window"][1])
-    elif (
-        adaptive_design_cut_window(center, half_width)[1] >= WIDEST
-        or scale.log_stderr > WORST_LOG_STDERR
-    ):
+    elif not plan.pays(center, half_width, scale):
         return adaptive_design_whole_window(_rounded(center**2 + stderr**2 + scale.value**2))
 
     return {

@@ -183,7 +183,7 @@ def scale_half_normal_shares(edges: Floats, scale: Floats) -> Floats:
     return np.diff(below, axis=1, prepend=0.0, append=1.0)
 
 
-def scale_window_factor(noise: float, log_stderr: float) -> float:
+def scale_window_factor(noise: float, log_stderr: float, bias_share: float = BIAS_SHARE) -> float:
     """How many scales a window must reach on each side.
 
     Parameters
@@ -192,12 +192,14 @@ def scale_window_factor(noise: float, log_stderr: float) -> float:
         Standard error of the mean of the reports in a window of half-width 1.
     log_stderr : float
         Standard error of the logarithm of the scale.
+    bias_share : float
+        Largest clip bias, in standard errors of the mean.
 
     Returns
     -------
     float
         So many that the users whom the window cuts off, when the tail on one side is exponential,
-        bias the mean by at most a fifth of its standard error; and half a step more for each
+        bias the mean by at most this part of its standard error; and half a step more for each
         standard error of the scale itself.
 
     Notes
@@ -211,7 +213,7 @@ def scale_window_factor(noise: float, log_stderr: float) -> float:
     """
     factor = np.linspace(2.0, 30.0, 2801)
     bias = np.exp(-factor * TAIL_FIT - 1.0) / TAIL_FIT
-    enough = float(factor[int(np.argmax(bias <= BIAS_SHARE * factor * noise))])
+    enough = float(factor[int(np.argmax(bias <= bias_share * factor * noise))])
     return enough * math.exp(1.5 * log_stderr)
 
 

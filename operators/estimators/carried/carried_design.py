@@ -31,7 +31,7 @@ NARROW_MOMENT = 0.3
 """Mean square of narrow reports, in half-widths of their window, that their channel is chosen
 for."""
 
-MOST_COST = 1.05
+MOST_COST = 1.03
 """Most that a window's predicted squared error may be, relative to one report of each user on the
 bounds."""
 

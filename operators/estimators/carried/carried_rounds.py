@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
+from meanstream.operators.estimators.adaptive.watched_windows import WatchedWindow
 from meanstream.operators.estimators.carried.carried_design import carried_design, carried_forecast
 from meanstream.operators.estimators.carried.carried_stages import (
     NarrowReports,
     ReportsOnBounds,
     VotesForSpread,
+    WatchedAndCarried,
 )
 from meanstream.operators.estimators.carried.carried_state import CarriedState
 from meanstream.operators.estimators.one_shot import OneShot
@@ -30,10 +32,12 @@ class Carried(EstimatorTraits):
 
     The last windows' public results say where to ask.
 
-    In every window a share of the users reports on the declared bounds, a few vote for how far from
-    the carried center they are, and once their spread is known the others report in a narrow window
-    around it. What narrow reports miss (users beyond the window, however far) is measured by the
-    reports on the bounds, window after window, and added. A window whose reports contradict what is
+    Where users are many enough for that, each window is answered by itself at first, in a narrow
+    window that other users watch (`adaptive.watched_windows`). Otherwise, or once users turn out to
+    lie far apart, a share of the users of every window reports on the declared bounds, a few vote
+    for how far from the carried center they are, and once their spread is known the others report
+    in a narrow window around it. What narrow reports miss (users beyond the window, however far) is
+    measured by the reports on the bounds, window after window, and added. A window whose reports contradict what is
     carried is answered from those on the bounds alone, and the state begins again.
 
     Parameters
@@ -57,7 +61,7 @@ class Carried(EstimatorTraits):
     **Privacy.** Local, pure epsilon per window, of everything a user contributes to it, its number of samples included:
     each user sends one message in one stage, and stages are disjoint. The state is a function of public results.
 
-    No window is predicted to have more than 1.05 times the squared error of one report of each
+    No window is predicted to have more than 1.03 times the squared error of one report of each
     user.
 
     Nothing is assumed: an interval reaches as far as the window's own reports on the bounds leave
@@ -82,7 +86,7 @@ class Carried(EstimatorTraits):
     assumes = "nothing: intervals reach as far as reports on the bounds leave it open"
     of_a_paper = False
     trust = "local"
-    edition = 3
+    edition = 4
     carries = True
     options = COMMON_OPTIONS | {"tails"}
 
@@ -114,6 +118,7 @@ class Carried(EstimatorTraits):
         self.epsilon = epsilon
         self.mode = mode
         self._one_shot = OneShot(epsilon=epsilon, users=users, sizes=sizes, level=level)
+        self._watched = WatchedWindow(self._settings, self._one_shot)
         self._carry(CarriedState())
 
     def carrying(self, state: Public | None) -> Carried:
@@ -136,6 +141,16 @@ class Carried(EstimatorTraits):
         self._design = carried_design(
             state, bounds.channel({}), settings.users, settings.epsilon, assumes=self._assuming
         )
+
+        # A spread that is known, or is being voted for, is followed.
+        untold = state.half_width is None and not state.voters
+        self._watches = state.watching and untold and self._watched.worth and not self._assuming
+        if self._watches:
+            self.shares = self._watched.shares
+            last = WatchedAndCarried(self._watched.plan, state)
+            self.rounds = (*self._watched.rounds[:-1], last)
+            return
+
         self.shares = self._design.shares
         self.rounds = (bounds, VotesForSpread(settings, state, last=len(self.shares) == 2))
 
@@ -148,12 +163,18 @@ class Carried(EstimatorTraits):
     def describe(self) -> dict[str, Any]:
         """Public, plain data: what is carried, and predicted standard errors on [-1, 1]."""
         scale = self.state.scale(self.epsilon)
+        carried = {
+            "carried": self.state.plain(),
+            "spread": None if scale is None else scale.value,
+        }
+        if self._watches:
+            return self._watched.describe() | carried
+
         return self._settings.describe() | {
             "assumption": STAYS if self._assuming else self.assumes,
             "shares": list(self.shares),
             "stages": [stage.name for stage in self.rounds],
-            "carried": self.state.plain(),
-            "spread": None if scale is None else scale.value,
+            **carried,
             "predicted_stderr": math.sqrt(self._design.mse),
             "one_shot_stderr": math.sqrt(self._design.one_shot_mse),
         }
@@ -165,6 +186,10 @@ class Carried(EstimatorTraits):
 
     def predicted_mse(self, spread: float, windows: int) -> float:
         """Predict the mean squared error on [-1, 1] after that many windows, where users' means have this spread."""
+        watched = self._watched.predicted_mse(spread)
+        if watched is not None and not self._assuming:
+            return watched
+
         channel = self._bounds.channel({})
         users = self._settings.users
         epsilon = self._settings.epsilon

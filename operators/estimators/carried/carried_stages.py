@@ -16,6 +16,11 @@ from meanstream.operators.estimators.adaptive.adaptive_design import (
     adaptive_design_cut_window,
 )
 from meanstream.operators.estimators.adaptive.adaptive_scale import scale_bin, scale_votes
+from meanstream.operators.estimators.adaptive.watched_windows import (
+    WatchedLastStage,
+    WatchedPlan,
+    watched_outside,
+)
 from meanstream.operators.estimators.carried.carried_design import NARROW_MOMENT, carried_habits
 from meanstream.operators.estimators.carried.carried_state import (
     EDGES,
@@ -274,6 +279,25 @@ class NarrowReports(LastRound, ReportsOnBounds):
         shared = z * max(owed, 0.5 * math.sqrt(found.variance) * found.state.caution)
 
         return min(found.answer - shared, mean - bounds), max(found.answer + shared, mean + bounds)
+
+
+class WatchedAndCarried(WatchedLastStage):
+    """The last reports of a window that others watch, and what the next window is given."""
+
+    def __init__(self, plan: WatchedPlan, state: CarriedState) -> None:
+        super().__init__(plan, 3, "last")
+        self._state = state
+
+    def decode(self, tally: Tally, public: Public) -> Estimate:
+        """Public: the mean over users, and what is carried."""
+        estimate = super().decode(tally, public)
+        outside = watched_outside(self.epsilon, public["watch"]) if "watch" in public else None
+        after = self._state.after_watched(
+            float(estimate.unclipped), float(estimate.stderr) ** 2, outside
+        )
+        return replace(
+            estimate, stages=(*estimate.stages, {"stage": "carried", "state": after.plain()})
+        )
 
 
 def _carried_wide_answer(

@@ -95,6 +95,12 @@ class CarriedState:
         Surprises: the newest ones' average, the sum of all squares, how many.
     reach : float
         Half-widths in standard deviations; half as much again whenever users left a window.
+    watching : bool
+        Whether windows are answered by themselves, each with a window that others watch, where
+        that can pay; once users turn out to lie far apart, it is over.
+    watched, outside : int, float
+        So many windows were watched; sum of the standard errors by which watchers told more users
+        far outside than none.
     """
 
     windows: int = 0
@@ -111,6 +117,9 @@ class CarriedState:
     squares: float = 0.0
     compared: float = 0
     reach: float = REACH
+    watching: bool = True
+    watched: int = 0
+    outside: float = 0.0
 
     @classmethod
     def of(cls, found: Public | None) -> Self:
@@ -138,6 +147,26 @@ class CarriedState:
             reach=reach,
             squares=self.squares,
             compared=self.compared,
+            watching=self.watching,
+        )
+
+    def after_watched(self, center: float, variance: float, outside: float | None) -> CarriedState:
+        """Go on from a watched window, with the standard errors of those outside; None without.
+
+        A group that stays far outside shows in some windows together; then what it moves the mean
+        by is measured from here on.
+        """
+        watched = self.watched + 1
+        total = self.outside + (outside or 0.0)
+        stays = outside is not None and total <= CONTRADICTION * math.sqrt(watched)
+        return replace(
+            self,
+            windows=self.windows + 1,
+            center=min(max(center, -1.0), 1.0),
+            center_variance=variance,
+            watching=stays,
+            watched=watched,
+            outside=total,
         )
 
     def sure_drift(self, noise: float) -> float:

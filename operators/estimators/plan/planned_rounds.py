@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from meanstream.operators.estimators.adaptive.adaptive import Adaptive
+from meanstream.operators.estimators.adaptive.watched_windows import WatchedWindow
 from meanstream.operators.estimators.one_shot import OneShot
 from meanstream.operators.estimators.plan.plan_design import PlanDesign
 from meanstream.operators.estimators.plan.plan_risk import (
@@ -51,14 +52,14 @@ class Plan(EstimatorTraits):
         Nominal coverage of the interval.
     between_users : float, optional
         Declared bound on the standard deviation of users' own means, on [-1, 1]; 0 if all users
-        draw from one law, as the papers assume. Left out, it is not bounded: with `tails`,
-        `adaptive` finds out how much users differ. It never costs: where one report of each user on
+        draw from one law, as the papers assume. Left out, it is not bounded: users tell how much
+        they differ where they are many (`adaptive.watched_windows`), or with `tails` (`adaptive`).
+        It never costs: where one report of each user on
         [-1, 1] is predicted to be as good, everyone sends that.
     tails : {"exponential"}, optional
         Declares that the tails of users' means fall off at least exponentially: few users lie far
-        from all others. Left out, nothing is assumed of them: without a declared spread everyone
-        reports on [-1, 1], with one the interval holds for a group anywhere, as large as the spread
-        allows.
+        from all others. Left out, nothing is assumed of them: the interval holds for a group
+        anywhere, with a declared spread for one as large as the spread allows.
 
     Notes
     -----
@@ -90,7 +91,7 @@ class Plan(EstimatorTraits):
     sizes_unknown = True
     trust = "local"
     options = COMMON_OPTIONS | {"between_users", "tails"}
-    edition = 2
+    edition = 3
 
     rounds: tuple[Round, ...]
     shares: tuple[float, ...]
@@ -132,7 +133,7 @@ class Plan(EstimatorTraits):
         self.between_users = between_users
         self._settings = settings
         self.design: PlanDesign | None = None
-        self._instead: Adaptive | OneShot | None = None
+        self._instead: Adaptive | OneShot | WatchedWindow | None = None
 
         common: dict[str, Any] = {
             "epsilon": epsilon,
@@ -144,7 +145,7 @@ class Plan(EstimatorTraits):
         one_shot = OneShot(**common)
 
         if between_users is None:
-            self._take(one_shot if free else Adaptive(**common))
+            self._take(_undeclared(settings, one_shot) if free else Adaptive(**common))
             return
 
         require(
@@ -166,7 +167,7 @@ class Plan(EstimatorTraits):
             self.rounds = self._stages(design)
             self.shares = tuple(stage.share for stage in design.stages)
 
-    def _take(self, other: Adaptive | OneShot) -> None:
+    def _take(self, other: Adaptive | OneShot | WatchedWindow) -> None:
         """Let another estimator do it."""
         self._instead = other
         self.rounds = tuple(other.rounds)
@@ -236,6 +237,14 @@ class Plan(EstimatorTraits):
                 for step, share in zip(self.rounds, self.shares, strict=True)
             ],
         }
+
+
+def _undeclared(settings: Settings, one_shot: OneShot) -> OneShot | WatchedWindow:
+    """What needs no declaration: a watched window where it can pay, else one report each."""
+    watched = WatchedWindow(settings, one_shot)
+    if watched.worth:
+        return watched
+    return one_shot
 
 
 def plan_for(

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from apache_beam.coders import typecoders
 
+from meanstream.lab.papers.colme.consensus import FittedConsensus
 from meanstream.lab.papers.colme.same_mean_tests import FittedTests
 from meanstream.operators.agents.own_histogram import HistogramColumns
 from meanstream.operators.collaboration.alone import FittedAlone
@@ -75,6 +76,7 @@ POPULATIONS: dict[str, type[Any]] = {
     "prior": FittedPrior,
     "james_stein": FittedJamesStein,
     "tests": FittedTests,
+    "consensus": FittedConsensus,
     "covariates": FittedWithCovariates,
     "none": FittedAlone,
 }

@@ -246,6 +246,7 @@ def explain_command_collaboration(
         "pooled_prior": "posterior mean; one prior for all counts, fitted to all releases",
         "james_stein": "own mean, shrunk to the center of all releases (one normal population)",
         "tests": "weighted mean of the agents whose release passes a same-mean test (assumes exact classes)",
+        "consensus": "mean of the class that partners of partners reach on a graph (assumes exact classes)",
         "none": "every agent alone",
     }
 

@@ -149,7 +149,7 @@ class TopicParser:
 
         self.joins = make_values is None and self._binary is None
         """Whether the values are read as lines of one text."""
-        self._codes: Callable[[list[str]], Ints] | None = (
+        self._codes: Callable[[list[str] | pa.Array], Ints] | None = (
             None  # the same for all that is parsed together
         )
         self._alike = (

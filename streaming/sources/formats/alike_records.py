@@ -17,6 +17,7 @@ from meanstream.operators.records import Ints
 from meanstream.streaming.events.base import SCHEMA_VERSION
 from meanstream.streaming.events.encode import UNREADABLE
 from meanstream.streaming.sources.decode import CODE, RawColumns
+from meanstream.streaming.sources.formats.flat_records import FlatLayout, flat_layout
 from meanstream.streaming.sources.lines import LineBlock
 from meanstream.streaming.sources.mapping import mapping_kind
 from meanstream.streaming.sources.record_paths import Path, Places
@@ -46,6 +47,7 @@ class _Layout(NamedTuple):
     read_lines: Callable[[memoryview], list[Any]]
     texts: dict[str, Callable[[Any], str]]
     numbers: dict[str, Callable[[Any], float]]
+    flat: FlatLayout | None
 
 
 class AlikeRecords:
@@ -66,7 +68,10 @@ class AlikeRecords:
         self._layout: _Layout | None = None
 
     def of_values(
-        self, values: Sequence[bytes | None], text: bytes, codes: Callable[[list[str]], Ints] | None
+        self,
+        values: Sequence[bytes | None],
+        text: bytes,
+        codes: Callable[[list[str] | pa.Array], Ints] | None,
     ) -> RawColumns | None:
         """Read values that have the fields of the last block; None if they have not.
 
@@ -74,7 +79,16 @@ class AlikeRecords:
         looked up at once.
         """
         layout = self._layout
-        if layout is None or _quotes(text) != layout.quotes * len(values):
+        if layout is None:
+            return None
+
+        columns = None if layout.flat is None else layout.flat.read(text, len(values))
+        if columns is not None:
+            if codes is not None:
+                columns[CODE] = pa.array(codes(columns.pop("agent")))
+            return columns
+
+        if _quotes(text) != layout.quotes * len(values):
             return None
 
         try:
@@ -100,6 +114,11 @@ class AlikeRecords:
         ValueError
             If some of them are no JSON at all, for any parser.
         """
+        flat = None if self._layout is None else self._layout.flat
+        columns = None if flat is None else flat.read(block.data, len(block))
+        if columns is not None:
+            return columns
+
         quotes = _quotes(block.data)
         if self._layout is None or quotes != self._layout.quotes * len(block):
             record = first()
@@ -174,10 +193,33 @@ def _layout_of(
     except ValueError:  # also of msgspec, for a name with an escape
         return None
 
+    paths = _paths_of_parts(fields, places)
+    if paths is None:
+        return None
+
+    texts, part_numbers, version = paths
     decoder = msgspec.json.Decoder(kind)
-    quotes = 2 * len(fields) + 2 * sum(each is str for each in fields.values())
-    read_one = cast("Callable[[bytes | None], Any]", decoder.decode)
-    layout = _Layout(dict(fields), quotes, read_one, decoder.decode_lines, {}, {})
+    return _Layout(
+        fields=dict(fields),
+        quotes=2 * len(fields) + 2 * sum(each is str for each in fields.values()),
+        read_one=cast("Callable[[bytes | None], Any]", decoder.decode),
+        read_lines=decoder.decode_lines,
+        texts={part: attrgetter(attributes[path]) for part, path in texts.items()},
+        numbers={part: attrgetter(attributes[path]) for part, path in part_numbers.items()},
+        flat=flat_layout(fields, texts, part_numbers, version),
+    )
+
+
+def _paths_of_parts(
+    fields: Mapping[Path, type], places: Mapping[str, Places]
+) -> tuple[dict[str, Path], dict[str, Path], Path | None] | None:
+    """Find the fields of parts that are texts, of those that are numbers, and of the version.
+
+    None if some part is neither.
+    """
+    texts: dict[str, Path] = {}
+    numbers: dict[str, Path] = {}
+    version: Path | None = None
 
     for part, paths in places.items():
         path = next((path for path in paths if path in fields), ())
@@ -186,14 +228,15 @@ def _layout_of(
         if what == "schema_version":
             if found not in (int, None):
                 return None
+            version = path if found is int else None
         elif what in _NUMBERS and found in (int, float):
-            layout.numbers[part] = attrgetter(attributes[path])
+            numbers[part] = path
         elif what != "value" and found is str:
-            layout.texts[part] = attrgetter(attributes[path])
+            texts[part] = path
         else:  # also whole numbers as names: for msgspec a number with a point is one
             return None
 
-    return layout
+    return texts, numbers, version
 
 
 def _struct(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from meanstream.lab.demo import agents_demo as agents
-from meanstream.lab.demo.demo_results import score_demo
+from meanstream.lab.demo.demo_results import Answers, score_demo
 from meanstream.lab.demo.flights import Truth, flights_file, hold_back_flights, read_flights
 from tests.code_blocks import ROOT, blocks_of
 from tests.lab.demo.flights_of_few import flights_of_few_aircraft
@@ -51,9 +52,8 @@ def test_the_score_is_free_of_the_noise_of_the_truth() -> None:
         variance_of_mean=np.full(n, 2.0),
     )
     value, local = true + generator.normal(0, 1, n), true + generator.normal(0, 2, n)
-    measured = score_demo(
-        truth, count=truth.count, value=value, local=local, lower=value - 1.96, upper=value + 1.96
-    )
+    columns = {"value": value, "local": local, "lower": value - 1.96, "upper": value + 1.96}
+    measured = score_demo(truth, replace(Answers.none(n), count=truth.count, **columns))
     assert measured is not None
     assert abs(measured.ratio - 0.25) < 5 * measured.stderr
     assert abs(measured.coverage - 0.95) < 5 * (0.05 * 0.95 / n) ** 0.5 + 0.01
@@ -63,10 +63,8 @@ def test_a_score_over_few_aircraft_is_none() -> None:
     few = np.full(20, 30)
     nothing = np.zeros(20)
     truth = Truth(agent=few.astype(str), count=few, mean=nothing, variance_of_mean=nothing)
-    assert (
-        score_demo(truth, count=few, value=nothing, local=nothing, lower=nothing, upper=nothing)
-        is None
-    )
+    columns = dict.fromkeys(("value", "local", "lower", "upper"), nothing)
+    assert score_demo(truth, replace(Answers.none(20), count=few, **columns)) is None
 
 
 def shown_demo() -> str:

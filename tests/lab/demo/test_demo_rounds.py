@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import binom
 
 from meanstream.lab.demo import rounds_demo as rounds
-from meanstream.lab.demo.rounds_demo import _true_means
+from meanstream.lab.demo.rounds_demo import _true_windows
 from tests.lab.demo.flights_of_few import EVERY, flights_of_few_aircraft
 from tests.pipelines.command_line import meanstream
 
@@ -29,7 +29,7 @@ def test_the_truth_counts_every_aircraft_once() -> None:
     )
     # Weeks begin on Thursday, as days since the epoch do: the last flight is in the week of January
     # 3.
-    assert _true_means(flights, "7d").tolist() == [(15 + 120) / 2, -3.0]
+    assert _true_windows(flights, "7d")[1].tolist() == [(15 + 120) / 2, -3.0]
 
 
 def answer_every_week(folder: Path, half_width: float) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from meanstream.lab.simulation.anytime_streams import coverage_of_a_stream, looks
+from tests.oracles.anytime_streams import coverage_of_a_stream, looks
 
 
 @pytest.mark.parametrize("dependence", ["none", "ar:0.5"])

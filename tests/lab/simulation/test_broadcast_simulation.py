@@ -12,12 +12,12 @@ from scipy.stats import norm
 
 from meanstream.lab.papers.colme.statistic import statistic_release_covariance, weights
 from meanstream.lab.simulation.agent_population import Simulated
-from meanstream.lab.simulation.agreement import (
+from meanstream.lab.simulation.broadcast import simulate_broadcast
+from meanstream.lab.simulation.config import SimulationConfig
+from meanstream.lab.simulation.simulation_result import (
     agreement_component_errors,
     agreement_rejection_errors,
 )
-from meanstream.lab.simulation.broadcast import simulate_broadcast
-from meanstream.lab.simulation.config import SimulationConfig
 from meanstream.operators.agents.release_times import Geometric
 from meanstream.operators.counters.optimal import optimal_counter_sampling
 from meanstream.operators.counters.registry import counter_noise_variance, make_counter

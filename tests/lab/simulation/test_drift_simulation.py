@@ -6,10 +6,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from meanstream.lab.simulation.drift.drift_learners import ExponentialMean, WindowMean
 from meanstream.lab.simulation.drift.simulated_drift import (
     ChangeOfMeans,
     DriftConfig,
+    ExponentialMean,
+    WindowMean,
     simulate_drift,
 )
 

@@ -51,14 +51,15 @@ def spread_of_answers(name: str, own: OwnMeans, releases: ReleaseColumns) -> tup
     return np.std(values, axis=0), np.mean(told, axis=0) / ndtri(0.5 + LEVEL / 2)
 
 
-LEARNED = ("learned_prior", "pooled_prior")
+LEARNED = ("learned_prior", "pooled_prior", "consensus")
 
 
 @pytest.mark.parametrize("kind", ["normal", "classes"])
 @pytest.mark.parametrize("name", sorted(COLLABORATIONS))
 def test_answers_vary_with_the_noise_as_they_say(name: str, kind: str) -> None:
-    """The deviation found has a relative standard error of .09 (60 draws of a common center); learned priors change
-    their number of components, too, which first order does not know: within a factor of 1.7 here."""
+    """The deviation found has a relative standard error of .09 (60 draws of a common center);
+    learned priors change their number of components, too, and consensus its edges, which first
+    order does not know: within a factor of 1.7 here."""
     own, releases = world(kind, noise_stddev=0.03)
     found, told = (float(np.sqrt(np.mean(x**2))) for x in spread_of_answers(name, own, releases))
     if name == "none":

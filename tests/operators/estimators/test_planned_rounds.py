@@ -123,7 +123,7 @@ def test_rare_groups_far_out_are_covered_with_and_without_a_true_spread(
     # 40 runs of a coverage of .95: at least 33 but for 1 in 2,000.
     assert covered >= 33
     if between_users is None:
-        assert made.describe()["kind"] == "one_shot"
+        assert made.describe()["kind"] == "watched"
 
 
 def test_what_is_declared_wrongly_misses() -> None:

@@ -13,7 +13,6 @@ import pytest
 
 from meanstream.lab.papers.bounds.agents_forecast import (
     forecast_agents_alone,
-    forecast_agents_ideal,
     forecast_agents_random_classes,
     forecast_agents_table,
     oracle_expected_reciprocal,
@@ -152,9 +151,6 @@ def test_toeplitz_improves_on_pm1_and_gls_on_last() -> None:
 def test_local_and_ideal() -> None:
     t = np.array([10, 20])
     np.testing.assert_allclose(forecast_agents_alone(t, np.array([1.0, 3.0])), [0.2, 0.1])
-    np.testing.assert_allclose(
-        forecast_agents_ideal(t, np.array([1.0, 3.0]), np.array([1, 2])), [0.125, 0.0625]
-    )
     sizes = np.random.default_rng(4).binomial(9, 1 / 3, 200_000) + 1
     average = (1 / sizes).mean() / 10
     stderr = (1 / sizes).std() / 10 / np.sqrt(len(sizes))

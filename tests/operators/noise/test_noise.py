@@ -18,7 +18,6 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import stats
 
-from meanstream.lab.evidence.counters_audit import implemented_pmf
 from meanstream.operators.forecast.simulated_noise import SimulationNoise
 from meanstream.operators.noise.keyed import (
     GaussianNoise,
@@ -28,6 +27,7 @@ from meanstream.operators.noise.keyed import (
     keyed_owner_words,
 )
 from meanstream.operators.records import Floats, Words
+from tests.oracles.implemented_laws import implemented_pmf
 
 SECRET = b"sixteen bytes or"
 N = 100_000

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from meanstream.lab.evidence.counters_audit import implemented_pmf
 from meanstream.operators.noise.distributions import LaplaceNoise, StaircaseNoise
+from tests.oracles.implemented_laws import implemented_pmf
 
 CASES = [(1, 1.0), (2, 0.3), (7, 1.0), (10, 3.0), (16, 0.01), (5, 10.0)]
 

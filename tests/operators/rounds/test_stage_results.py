@@ -60,6 +60,7 @@ CASES: dict[str, tuple[str, dict[str, Any], int]] = {
     ),
     "kent.cover": ("kent.cover", {"radius": 0.25}, 0),
     "plan": ("plan", SPREAD, 0),
+    "plan watched": ("plan", {}, 0),
     "plan adaptive": ("plan", {"tails": "exponential"}, 0),
     "plan unknown sizes": ("plan", {"sizes": "unknown", "between_users": 0.01}, 0),
     "adaptive": ("adaptive", {}, 0),
@@ -83,10 +84,14 @@ def estimator_of(case: str) -> Any:
     return build_estimator(name, epsilon=2.0, users=20_000, **options)
 
 
+WINDOWED = ("adaptive", "plan adaptive", "plan watched")
+"""They use a window only where enough users report."""
+
+
 def honest(case: str, seed: int = 1) -> list[tuple[int, dict[str, Any], dict[str, Any]]]:
     """Every stage's honest result with what was known before it: (stage, before, found)."""
     trial = EstimatorTrial(estimator_of(case), CASES[case][2])
-    ran = list(trial.stages(trial.users(20_000 if "adaptive" in case else 1500, seed), seed))
+    ran = list(trial.stages(trial.users(20_000 if case in WINDOWED else 1500, seed), seed))
     return [(number, before, found) for number, (_, before, _, found) in enumerate(ran[:-1])]
 
 
@@ -111,6 +116,9 @@ def accepted(step: Any, found: Any, before: Any) -> bool:
 
 NARROW = {
     "adaptive": lambda found: (
+        changed_result(found, ("window", 1), 1e-300) if "window" in found else None
+    ),
+    "plan watched": lambda found: (
         changed_result(found, ("window", 1), 1e-300) if "window" in found else None
     ),
     "dame": lambda found: changed_result(found, ("upper",), found["lower"] + 1e-9),

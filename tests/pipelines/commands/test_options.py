@@ -74,7 +74,11 @@ ESTIMATES: list[tuple[dict[str, Any], list[str]]] = [
     ({"level": 1.5}, ["level", "between 0 and 1", "1.5"]),
     (
         {"collaboration": "gossip"},
-        ["collaboration", "learned_prior, pooled_prior, james_stein, tests, none", "gossip"],
+        [
+            "collaboration",
+            "learned_prior, pooled_prior, james_stein, tests, consensus, none",
+            "gossip",
+        ],
     ),
 ]
 RUN: list[tuple[dict[str, Any], list[str]]] = [

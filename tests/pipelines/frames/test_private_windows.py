@@ -66,6 +66,29 @@ def test_the_answers_are_the_engines_own(central: bool, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("window", ["1d", "2d,1d"])
+def test_watched_windows_are_the_engines_own(window: str, tmp_path: Path) -> None:
+    """Declared are so many users that a narrow window is watched by default, whatever the window."""
+    with (tmp_path / "f.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["who", "v", "t"])
+        rows.writerows(zip(*(TABLE[name].to_pylist() for name in ("who", "v", "t")), strict=True))
+    ran = command(
+        "run", "rounds", "--source", f"{tmp_path}/f.csv", "--user", "who", "--value", "v", "--time", "t",
+        "--lower", "0", "--upper", "10", "--epsilon", "4", "--window", window, "--name", "weekly", "--store",
+        f"{tmp_path}/s.db", "--sink", f"{tmp_path}/m.jsonl", "--users", "20000", "--user-budget", "99",
+        "--stages", f"{tmp_path}/stages.jsonl", "--quiet", environment={"MEANSTREAM_SECRET": SECRET},
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    asked = {**ASKED, "epsilon": 4.0, "window": window, "users": 20_000, "user_budget": 99.0}
+    events = [json.loads(line) for line in (tmp_path / "m.jsonl").read_bytes().splitlines()]
+    found = meanstream.private_windows(TABLE, **asked).to_arrow().to_pylist()
+    assert [(row["mean"], row["lower"], row["upper"]) for row in found] == [
+        (event["value"], *event["interval"]) for event in events
+    ]
+    assert b'"watch"' in (tmp_path / "stages.jsonl").read_bytes()
+
+
 def test_a_curator_is_close_to_the_truth_and_covers_it() -> None:
     """The mean of 300 users' means per day; .95 intervals, three of them: all miss with probability
     1e-4."""

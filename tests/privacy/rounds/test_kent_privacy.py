@@ -97,7 +97,7 @@ def test_one_hot_votes(epsilon: float, mode: str) -> None:
     )
     ballots = np.concatenate([kent.ballot(one_user(GRID, count)) for count in (5, 100)])
     assert set(ballots.tolist()) == set(range(-1, 10))
-    votes = kent.rounds[0]._votes  # type: ignore[attr-defined]
+    votes = kent.rounds[0].votes  # type: ignore[attr-defined]
     loss = rows_loss(votes, one_hot(ballots, 10))
     assert epsilon - 1e-4 < loss <= epsilon + TOLERANCE
 
@@ -110,7 +110,7 @@ def test_three_hot_votes(epsilon: float, half_width: float) -> None:
     )
     assert kent.votes == "three_hot"
     rows = np.concatenate([kent.neighbors(one_user(GRID, count)) for count in (5, 100)])
-    assert rows_loss(kent.rounds[0]._votes, rows) <= epsilon + TOLERANCE  # type: ignore[attr-defined]
+    assert rows_loss(kent.rounds[0].votes, rows) <= epsilon + TOLERANCE  # type: ignore[attr-defined]
 
 
 def test_closed_bins_are_caught() -> None:
@@ -205,7 +205,7 @@ def folds_loss(stage: FoldRound, inner: Kent) -> float:
     assert len(np.unique(reports[:, 0])) == 1
     assert len(set(asked.draws)) == len(asked.draws)
     ballots = np.concatenate([inner.ballot(one_user(GRID, count)) for count in (5, 100)])
-    votes = inner.rounds[0]._votes  # type: ignore[attr-defined]
+    votes = inner.rounds[0].votes  # type: ignore[attr-defined]
     return stage.folds.participation * rows_loss(votes, one_hot(ballots, inner.bins.count))
 
 

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.streaming.rounds import window_round as reports_module
 from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.window_widths import MICROS, Window
 from tests.streaming.support.rounds_world import DAY, RoundsWorld, rounds_settings
+from tests.streaming.support.scripted_source import ScriptedSource
 from tests.streaming.support.tiny_estimator import TINY
 
 USERS = 40

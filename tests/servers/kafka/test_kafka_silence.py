@@ -10,9 +10,9 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from meanstream.lab.audits.scripted_source import SettableClock
 from tests.servers.support.kafka_reading import SECONDS, NewTopicOf, send, source, value
 from tests.streaming.conftest import World
+from tests.streaming.support.scripted_source import SettableClock
 
 LOOKS = 25
 """A clock moves on by a second with each; event time passes the lateness within."""

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.metrics.engine_metrics import Metrics
 from meanstream.streaming.metrics.metrics_server import MetricsServer
 from tests.streaming.conftest import World
+from tests.streaming.support.scripted_source import ScriptedSource
 
 
 @contextmanager

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.lab.audits.scripted_source import MemorySink, ScriptedSource, SettableClock
 from meanstream.operators.agents.release_checks import PossibleReleases
 from meanstream.streaming.agents.collaborating_site import Collaborator
 from meanstream.streaming.agents.saved_agents import own_settings
 from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
 from meanstream.streaming.sources.releases_file import ReleasesFile
+from tests.streaming.support.scripted_source import MemorySink, ScriptedSource, SettableClock
 
 AGENTS = 12
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.agents.released_change_tests import NOTHING
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.streaming.agents.agents_releases import DriftsOfReleases
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.wire import DriftEvent
+from tests.streaming.support.scripted_source import ScriptedSource
 
 SETTINGS = AgentsSettings(
     lower=0,

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meanstream.lab.audits.scripted_source import ScriptedSource, SettableClock
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.agents.agents_settings import settings_identity
 from meanstream.streaming.agents.agents_budget import agents_budgets
@@ -29,6 +28,7 @@ from meanstream.streaming.events.wire import (
     Release,
 )
 from meanstream.streaming.store.state_store import Store
+from tests.streaming.support.scripted_source import ScriptedSource, SettableClock
 
 LATENESS = 5.0
 

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.lab.audits.scripted_source import Abort, Script, ScriptedSource
 from meanstream.streaming.agents import agents_engine
 from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.events.event_columns import Batch, Rejects
 from tests.streaming.support.dying import DieAt, Died, lives_of, visited
+from tests.streaming.support.scripted_source import Abort, Script, ScriptedSource
 from tests.streaming.support.stored_rows import stored_rows
 
 ON_KAFKA = {CrashPoint.PRODUCE, CrashPoint.SEND_MARKER, CrashPoint.COMMIT_TRANSACTION}

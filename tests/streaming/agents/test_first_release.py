@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meanstream.lab.audits.scripted_source import ScriptedSource, SettableClock
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.release_times import parse_release_times
 from meanstream.streaming.agents.agents_engine import Engine
@@ -21,6 +20,7 @@ from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.sinks.sink_protocol import Sinks
 from meanstream.streaming.store.deployment_store import open_deployment
+from tests.streaming.support.scripted_source import ScriptedSource, SettableClock
 
 LATENESS = 30.0
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.noise.keyed import KeyedNoise
@@ -24,6 +23,7 @@ from meanstream.streaming.agents.store_answers import StoreAnswers
 from meanstream.streaming.engine.engine_loop import HISTORY
 from meanstream.streaming.store.state_store import Store, StoreError
 from meanstream.streaming.store.store_audit import audit_ledger, back_up_store
+from tests.streaming.support.scripted_source import ScriptedSource
 
 SHY = "shy-of-every-release"
 LAST = 200.0

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.streaming.engine.engine_intake import Intake
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.events.event_columns import Rejects
+from tests.streaming.support.scripted_source import ScriptedSource
 
 LATENESS = 3.0
 SETTINGS = AgentsSettings(

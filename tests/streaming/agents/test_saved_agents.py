@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.streaming.agents.copied_agents import agents_at_rest
@@ -26,6 +25,7 @@ from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.store.state_store import Store
 from tests.streaming.store.conftest import open_store
 from tests.streaming.support.dying import DieAt, Died
+from tests.streaming.support.scripted_source import ScriptedSource
 
 SETTINGS = AgentsSettings(
     lower=0, upper=1, epsilon=1, delta=1e-6, schedule="geometric:4,2", horizon=8

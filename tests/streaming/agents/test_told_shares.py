@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 
 import meanstream
-from meanstream.lab.audits.scripted_source import MemorySink, ScriptedSource, SettableClock
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.own_histogram import histograms_of_releases
 from meanstream.operators.agents.release_checks import PossibleReleases
@@ -31,6 +30,7 @@ from meanstream.streaming.sources.received_releases import ReceivedReleases
 from meanstream.streaming.sources.releases_file import ReleasesFile
 from meanstream.streaming.store.state_store import StoreError
 from tests.streaming.support.dying import DieAt, Died
+from tests.streaming.support.scripted_source import MemorySink, ScriptedSource, SettableClock
 from tests.streaming.support.stored_rows import stored_rows
 
 AGENTS = 12

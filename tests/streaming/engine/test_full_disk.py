@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.streaming.store.database import Database
 from meanstream.streaming.store.state_store import Store, StoreError
 from meanstream.streaming.store.store_audit import audit_ledger
 from tests.pipelines.command_line import SECRET, arguments, options, run_agents, write_samples
+from tests.streaming.support.scripted_source import ScriptedSource
 from tests.warm_command import run_forked
 
 SAMPLES = [(f"agent {i % 3}", float(i % 11), float(i)) for i in range(120)]

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from meanstream.lab.audits.scripted_source import MemorySink, ScriptedSource, SettableConnection
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.streaming.agents.agents_engine import Engine
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
 from meanstream.streaming.store.deployment_store import open_deployment
+from tests.streaming.support.scripted_source import MemorySink, ScriptedSource, SettableConnection
 
 
 class Clock:

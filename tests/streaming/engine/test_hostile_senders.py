@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.operators.limits import QUORUM
 from meanstream.pipelines.commands.run.run_agents import agents_summary_line
+from tests.streaming.support.scripted_source import ScriptedSource
 
 HONEST = [(f"agent {i % 5}", float(i % 11), 60.0 * i) for i in range(300)]
 

@@ -10,17 +10,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from meanstream.lab.audits.scripted_source import (
-    Script,
-    ScriptedSample,
-    ScriptedSource,
-    SettableClock,
-)
 from meanstream.pipelines.options.agents_options import AgentsOptions
 from meanstream.streaming.crash import CrashPoint
 from meanstream.streaming.engine.watermark import Watermark
 from meanstream.streaming.events.event_columns import Batch
 from tests.streaming.conftest import World
+from tests.streaming.support.scripted_source import (
+    Script,
+    ScriptedSample,
+    ScriptedSource,
+    SettableClock,
+)
 
 BEGAN, LATENESS, IDLE, REFRESH = 2e9, 10.0, 6.0, 5.0
 STREAM: list[ScriptedSample | Script] = [

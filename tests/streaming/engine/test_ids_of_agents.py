@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from meanstream.lab.audits.scripted_source import ScriptedSource
 from tests.streaming.support.rounds_world import RoundsWorld, rounds_settings
+from tests.streaming.support.scripted_source import ScriptedSource
 
 SAMPLES = [(("ann", "bob")[i % 2], float(i % 7), float(i)) for i in range(40)]
 OWN = [i // 2 + 1 for i in range(40)]  # each id once of ann and once of bob

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from meanstream.lab.audits.scripted_source import ScriptedSource, SettableClock
 from meanstream.streaming.crash import no_crash
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.engine.engine_loop import EngineLoop
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.events.event_columns import Batch, Position, Rejects
+from tests.streaming.support.scripted_source import ScriptedSource, SettableClock
 
 POLL = 0.25
 

@@ -10,12 +10,6 @@ from typing import Any
 
 import pytest
 
-from meanstream.lab.audits.scripted_source import (
-    MemorySink,
-    ScriptedSample,
-    ScriptedSource,
-    SettableClock,
-)
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.streaming.agents.agents_engine import Engine
 from meanstream.streaming.engine.engine_health import EngineHealth
@@ -25,6 +19,12 @@ from meanstream.streaming.metrics.engine_metrics import Metrics
 from meanstream.streaming.metrics.telemetry import AgentsTelemetry
 from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
 from meanstream.streaming.store.deployment_store import open_deployment
+from tests.streaming.support.scripted_source import (
+    MemorySink,
+    ScriptedSample,
+    ScriptedSource,
+    SettableClock,
+)
 
 LOWER, UPPER = 0.0, 10.0
 SETTINGS = AgentsSettings(

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from meanstream.lab.audits.scripted_source import ScriptedSource, SettableClock
 from meanstream.pipelines.page.page_figures import page_figures, page_figures_of_window
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.engine.engine_options import EngineOptions
@@ -21,6 +20,7 @@ from meanstream.streaming.metrics.metrics_server import MetricsServer
 from meanstream.streaming.metrics.rounds_metrics import RoundsMetrics
 from meanstream.streaming.metrics.telemetry import RoundsTelemetry
 from tests.streaming.support.rounds_world import DAY, RoundsWorld, rounds_settings
+from tests.streaming.support.scripted_source import ScriptedSource, SettableClock
 
 SETTINGS = rounds_settings(estimator="repeating", epsilon=1.0)
 NAMES = {f"meanstream_rounds_carried_{name}" for name in ("windows", "half_width", "gain")}

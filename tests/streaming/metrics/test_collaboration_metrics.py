@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from meanstream.lab.audits.scripted_source import MemorySink, ScriptedSource, SettableClock
 from meanstream.pipelines.page.page_figures import page_figures
 from meanstream.streaming.agents.collaborating_site import Collaborator
 from meanstream.streaming.agents.collaboration_stats import CollaborationStats, collaboration_stats
@@ -26,6 +25,7 @@ from meanstream.streaming.metrics.collaboration_metrics import (
 from meanstream.streaming.metrics.engine_metrics import Metrics
 from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
 from meanstream.streaming.sources.releases_file import ReleasesFile
+from tests.streaming.support.scripted_source import MemorySink, ScriptedSource, SettableClock
 
 AGENTS = 12
 

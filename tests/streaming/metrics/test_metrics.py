@@ -15,7 +15,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from meanstream.lab.audits.scripted_source import ScriptedSample
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases
 from meanstream.operators.collaboration.registry import answers_from_releases, make_collaboration
@@ -27,6 +26,7 @@ from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.metrics.engine_metrics import REASONS, Metrics
 from meanstream.streaming.metrics.private_answers import PrivateMetrics
 from tests.streaming.metrics.conftest import LOWER, OPTIONS, SAMPLES, SETTINGS, UPPER, Life
+from tests.streaming.support.scripted_source import ScriptedSample
 
 
 def bucket(name: str, bound: float) -> str:

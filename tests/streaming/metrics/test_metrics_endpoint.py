@@ -12,7 +12,6 @@ from dataclasses import replace
 
 import pytest
 
-from meanstream.lab.audits.scripted_source import SettableClock, SettableConnection
 from meanstream.pipelines.page.page_server import check_page_server
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.engine.engine_stats import EngineStats
@@ -20,6 +19,7 @@ from meanstream.streaming.kafka.connection.kafka_client import protocols_of_list
 from meanstream.streaming.metrics.engine_metrics import REASONS, Metrics
 from meanstream.streaming.metrics.metrics_server import MetricsServer
 from tests.streaming.metrics.conftest import OPTIONS, SAMPLES, SETTINGS, Life
+from tests.streaming.support.scripted_source import SettableClock, SettableConnection
 
 
 class _FaultyConnection(SettableConnection):

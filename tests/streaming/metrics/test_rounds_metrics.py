@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from meanstream.lab.audits.scripted_source import ScriptedSource, SettableClock
 from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.metrics.engine_metrics import Metrics
@@ -18,6 +17,7 @@ from meanstream.streaming.metrics.private_answers import PrivateRoundsMetrics
 from meanstream.streaming.metrics.rounds_metrics import RoundsMetrics
 from meanstream.streaming.rounds.rounds_stats import RoundsStats
 from tests.streaming.support.rounds_world import RoundsWorld, Spoiled, rounds_settings, samples
+from tests.streaming.support.scripted_source import ScriptedSource, SettableClock
 from tests.streaming.support.tiny_estimator import TINY
 
 SETTINGS = {"meanstream_build_info", "meanstream_allowed_lateness_seconds"}

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from meanstream.lab.audits.scripted_source import MemorySink, ScriptedSource, SettableClock
 from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.metrics.rounds_metrics import StatisticianMetrics
@@ -28,6 +27,7 @@ from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
 from meanstream.streaming.store.state_store import Store
 from tests.streaming.metrics.test_rounds_metrics import shown
 from tests.streaming.support.rounds_world import RoundsWorld, rounds_settings, samples
+from tests.streaming.support.scripted_source import MemorySink, ScriptedSource, SettableClock
 from tests.streaming.support.tiny_estimator import TINY
 
 

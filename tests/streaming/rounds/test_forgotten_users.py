@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.streaming.rounds.rounds_engine import OPEN_WINDOWS, forget_user
 from meanstream.streaming.store.state_store import Store, StoreError
 from tests.streaming.support.rounds_world import DAY, RoundsWorld, rounds_settings, samples
+from tests.streaming.support.scripted_source import ScriptedSource
 
 NAME, SHY = "user 3", "shy of every window"
 

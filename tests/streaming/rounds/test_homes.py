@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from meanstream.lab.audits.scripted_source import ScriptedSource, SettableClock
 from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.streaming.rounds.user_places import users_of_store
 from meanstream.streaming.store.state_store import Store
 from tests.streaming.support.rounds_world import DAY, ROLES, RoundsWorld, rounds_settings, samples
+from tests.streaming.support.scripted_source import ScriptedSource, SettableClock
 from tests.streaming.support.tiny_estimator import TINY
 
 ELSEWHERE = {"user 3", "user 7"}

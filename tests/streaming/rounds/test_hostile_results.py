@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.streaming.rounds import user_side
 from meanstream.streaming.rounds.rounds_deployment import rounds_deployment_identity
 from meanstream.streaming.store.state_store import Store
 from tests.streaming.support.rounds_world import SECRET, RoundsWorld, rounds_settings, samples
+from tests.streaming.support.scripted_source import ScriptedSource
 from tests.streaming.support.tiny_estimator import TINY
 
 ADAPTIVE = {"estimator": "adaptive", "epsilon": 2.0, "users": 20_000}

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.lab.audits.scripted_source import Script, ScriptedSource, SettableClock
 from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.streaming.crash import CrashPoint, Moment, no_crash
 from meanstream.streaming.engine.engine_options import EngineOptions
@@ -20,6 +19,7 @@ from meanstream.streaming.rounds.rounds_intake import RoundsIntake
 from meanstream.streaming.rounds.user_places import slot_key, slot_name_hashes
 from tests.streaming.support.dying import DieAt, Died
 from tests.streaming.support.rounds_world import DAY, SECRET, RoundsWorld, rounds_settings
+from tests.streaming.support.scripted_source import Script, ScriptedSource, SettableClock
 from tests.streaming.support.tiny_estimator import TINY
 
 HOUR = 3600.0

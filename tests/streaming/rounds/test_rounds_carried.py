@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.pipelines.commands.report.report_rounds import report_answers_of_rounds
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.rounds.rounds_statistician import statistician_identity
 from meanstream.streaming.store.state_store import Store
 from tests.streaming.support.rounds_world import DAY, RoundsWorld, rounds_settings
+from tests.streaming.support.scripted_source import ScriptedSource
 
 SETTINGS = rounds_settings(estimator="repeating", epsilon=4.0)
 

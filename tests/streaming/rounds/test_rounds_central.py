@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
 from meanstream.operators.rounds.central_rounds import ReleaseWords, run_central
 from meanstream.operators.rounds.round_protocol import assign_protocol_stages
@@ -37,6 +36,7 @@ from tests.streaming.support.rounds_world import (
     rounds_settings,
     samples,
 )
+from tests.streaming.support.scripted_source import ScriptedSource
 from tests.streaming.support.stored_rows import stored_rows
 
 EVERY = ("cummings.ratio", "cummings.known_sizes", "cummings.private_sizes", "cummings.ideal")

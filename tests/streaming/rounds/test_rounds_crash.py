@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from meanstream.lab.audits.scripted_source import Abort, Script, ScriptedSource
 from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.streaming.crash import CrashPoint, Moment
 from tests.streaming.support.dying import DieAt, Died, lives_of, visited
 from tests.streaming.support.rounds_world import RoundsWorld, Spoiled, rounds_settings, samples
+from tests.streaming.support.scripted_source import Abort, Script, ScriptedSource
 from tests.streaming.support.stored_rows import stored_rows
 from tests.streaming.support.tiny_estimator import TINY
 

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from meanstream.lab.audits.scripted_source import Script, ScriptedSource, SettableClock
 from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.rounds.round_records import Estimate
@@ -34,6 +33,7 @@ from tests.streaming.support.rounds_world import (
     rounds_settings,
     samples,
 )
+from tests.streaming.support.scripted_source import Script, ScriptedSource, SettableClock
 from tests.streaming.support.tiny_estimator import TINY
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.events.round_events import WindowEstimate
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from tests.streaming.rounds.test_rounds_crash import DieAt, Died
 from tests.streaming.support.rounds_world import DAY, RoundsWorld, rounds_settings, samples
+from tests.streaming.support.scripted_source import ScriptedSource
 
 WANTED = (0.1, 0.5, 0.9)
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.lab.audits.scripted_source import ScriptedSource, SettableClock
 from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.pipelines.commands.run.checks import private_rounds_figures
 from meanstream.pipelines.commands.run.run_rounds import RoundsProgress, rounds_summary
@@ -25,6 +24,7 @@ from meanstream.streaming.rounds.rounds_stats import RoundsStats, public_stats
 from meanstream.streaming.sinks.jsonl_sink import JsonlSink
 from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
 from tests.streaming.support.rounds_world import DAY, RoundsWorld, Spoiled, rounds_settings
+from tests.streaming.support.scripted_source import ScriptedSource, SettableClock
 from tests.streaming.support.tiny_estimator import TINY, OneBit
 
 USERS = [f"user {i}" for i in range(9)]

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.operators.rounds.round_records import Summaries
 from meanstream.streaming.rounds.summarize_users import UserSums
 from tests.streaming.support.rounds_world import DAY, RoundsWorld, rounds_settings, samples
+from tests.streaming.support.scripted_source import ScriptedSource
 from tests.streaming.support.tiny_estimator import TINY
 
 

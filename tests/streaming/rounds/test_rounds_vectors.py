@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.lab.papers.kent.density import DensityFunction
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import keyed_owner_words
@@ -31,6 +30,7 @@ from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.sources.source_protocol import Source
 from tests.streaming.rounds.test_rounds_crash import DieAt, Died
 from tests.streaming.support.rounds_world import DAY, SECRET, RoundsWorld, rounds_settings
+from tests.streaming.support.scripted_source import ScriptedSource
 
 NAMES = ("x", "y", "z")
 LOWER, UPPER = (0.0, -5.0, 100.0), (10.0, 5.0, 400.0)

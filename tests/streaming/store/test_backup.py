@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.pipelines.commands.main import app
 from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.store.secret_source import load_secret
@@ -25,6 +24,7 @@ from meanstream.streaming.store.store_audit import (
     audit_ledger,
     back_up_store,
 )
+from tests.streaming.support.scripted_source import ScriptedSource
 
 SAMPLES = [(f"agent {i % 5}", float(i * 7 % 11), float(i)) for i in range(200)]
 

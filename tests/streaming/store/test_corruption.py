@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.streaming.agents.agents_budget import agents_budgets
 from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.event_columns import Batch, Rejects
 from meanstream.streaming.store.state_store import Store, StoreError
 from meanstream.streaming.store.store_audit import audit_ledger
+from tests.streaming.support.scripted_source import ScriptedSource
 
 HEADER = 100  # bytes of SQLite's file header
 USED = (*range(15, 24), *range(31, 64, 4), 68)  # where a single bit gives another plausible number

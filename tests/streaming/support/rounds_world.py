@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from meanstream.lab.audits.scripted_source import ScriptedSource, SettableClock
 from meanstream.streaming.clock import Clock
 from meanstream.streaming.crash import CrashHook, no_crash
 from meanstream.streaming.engine.engine_loop import never_stop_loop
@@ -35,6 +34,7 @@ from meanstream.streaming.sinks.jsonl_sink import JsonlSink
 from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
 from meanstream.streaming.sources.source_protocol import Source
 from meanstream.streaming.store.state_store import Store
+from tests.streaming.support.scripted_source import ScriptedSource, SettableClock
 
 ROLES = ("reports", "stages", "means", "dead_letters", "notices")
 SECRET = "7c1e94b05fa3d2681be60c9d37f25a84"  # noqa: S105 - of a test

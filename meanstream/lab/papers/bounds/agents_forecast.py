@@ -190,15 +190,15 @@ def _class_size_probability(agents: int, classes: int) -> Floats:
 
 def _error_in_class(t: Ints, size: int, sample_variance: float, table: VarianceTable) -> Floats:
     """Return the error when a class of this size asks its own members in turn."""
-    own = t / sample_variance
+    own_precision = t / sample_variance
     if size == 1:
-        return np.asarray(1.0 / own)
+        return np.asarray(1.0 / own_precision)
     variances = table(oracle_round_robin_times(size, int(np.max(t))))
     others = np.array(
         [oracle_round_robin_precision(time, size, variances).sum() for time in t.tolist()]
     )
 
-    return np.asarray(1.0 / (own + others))
+    return np.asarray(1.0 / (own_precision + others))
 
 
 SIGNIFICANCE = 0.05
@@ -251,11 +251,11 @@ def error_with_tests(
     errors = []
     for time in np.asarray(t).tolist():
         precision = oracle_round_robin_precision(time, agents, variances)
-        asked = np.flatnonzero(precision)
+        queried = np.flatnonzero(precision)
         # The last time at which each was queried: it was tested then.
-        when = time - (time - 1 - asked) % (agents - 1)
+        when = time - (time - 1 - queried) % (agents - 1)
         found = [
-            _error(mean, means, time, when, 1.0 / precision[asked], sample_variance)
+            _error(mean, means, time, when, 1.0 / precision[queried], sample_variance)
             for mean in means.tolist()
         ]
         errors.append(float(np.mean(found)))
@@ -269,7 +269,7 @@ def _error(  # noqa: PLR0917 - private
     """Integrate the squared error of an agent with this mean over its own sample mean."""
     nodes, weights = hermegauss(_NODES)
     x = nodes[:, None, None] * np.sqrt(sample_variance / t)
-    away = (means - own)[None, :, None]
+    distance = (means - own)[None, :, None]
     # T and the own mean at the time of the test, less the present one, are independent.
     earlier = sample_variance * (1.0 / when - 1.0 / t)
     spread = np.sqrt(variance + earlier)
@@ -277,8 +277,8 @@ def _error(  # noqa: PLR0917 - private
     reach = ndtri(1.0 - SIGNIFICANCE / (2.0 * np.log(when + 1.0))) * np.sqrt(
         sample_variance / when + variance
     )
-    low = (x - reach - away) / spread
-    high = (x + reach - away) / spread
+    low = (x - reach - distance) / spread
+    high = (x + reach - distance) / spread
     accepted = ndtr(high) - ndtr(low)
     accepted[accepted < _NEVER] = 0.0
     scale = np.where(accepted > 0.0, accepted, np.inf) * np.sqrt(2.0 * np.pi)
@@ -289,7 +289,7 @@ def _error(  # noqa: PLR0917 - private
     curve = 1.0 + (low * density_low - high * density_high) / scale - slope**2
     # Of T given that the sum of it and the noise of the own mean is in the window.
     share = variance / spread**2
-    mean = away + share * spread * slope
+    mean = distance + share * spread * slope
     left = share**2 * spread**2 * np.clip(curve, 0.0, None) + share * earlier
 
     weight = 1.0 / variance
@@ -350,32 +350,6 @@ def forecast_agents_alone(t: Ints, sample_variance: Floats | float) -> Floats:
     Yakimenka et al., Proposition 1.
     """
     return np.asarray(np.mean(sample_variance) / np.asarray(t, dtype=np.float64))
-
-
-def forecast_agents_ideal(t: Ints, sample_variance: Floats | float, class_size: Ints) -> Floats:
-    """Return the mean squared error of averaging all raw samples of one's class.
-
-    A reference, not a bound.
-
-    Parameters
-    ----------
-    t, sample_variance
-        As in `forecast_agents_alone`.
-    class_size : int array, shape (agents,)
-        Size of each agent's class, itself included.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> forecast_agents_ideal(np.array([1000]), 0.25, np.array([2, 2, 1])).round(7).tolist()
-    [0.0001667]
-
-    References
-    ----------
-    Yakimenka et al., Proposition 2.
-    """
-    share = np.mean(sample_variance / np.asarray(class_size, dtype=np.float64))
-    return np.asarray(share / np.asarray(t, dtype=np.float64))
 
 
 def forecast_agents_random_classes(

@@ -120,15 +120,24 @@ def class_interval(  # noqa: PLR0917
     R. DerSimonian, N. Laird, Meta-Analysis in Clinical Trials, 1986.
     """
     precision = 1 / np.maximum(variance, 1e-300)
-    total = precision + sums.weight
+    others = sums.weight / (precision + sums.weight)
+    between = sums.between(mean, precision, quantile)
+    return interval_of_members(
+        value, mean, variance, weight=sums.weight, differ=others**2 * between, level=level
+    )
+
+
+def interval_of_members(
+    value: Floats, mean: Floats, variance: Floats, *, weight: Floats, differ: Floats, level: float
+) -> ClassInterval:
+    """Give the interval for members of the inverse variance `weight` who add `differ` to the variance."""
+    total = 1 / np.maximum(variance, 1e-300) + weight
     printed = half_width_alone(1 / total, level)
     alone = half_width_alone(variance, level)
     lower = np.minimum(value - printed, mean - alone)
     upper = np.maximum(value + printed, mean + alone)
 
-    others = sums.weight / total
-    members_differ = others**2 * sums.between(mean, precision, quantile)
-    half = half_width_alone(1 / total + members_differ, level)
+    half = half_width_alone(1 / total + differ, level)
     shorter = 2.0 * half < upper - lower
 
     return ClassInterval(

@@ -11,6 +11,8 @@ from scipy.special import ndtri
 
 from meanstream.lab.papers.cummings.grid import SIZES
 from meanstream.operators.rounds.base import LEAST_EPSILON
+from meanstream.operators.rounds.central_rounds import central_spend
+from meanstream.operators.rounds.estimator_traits import LARGER_MORE, EstimatorTraits
 from meanstream.operators.rounds.round_records import Estimate, Public
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.validation import require, require_between, require_epsilon
@@ -50,10 +52,10 @@ class SignedAnswer:
             What the last one found, for `stages`.
         """
         margin = _half_width(sampling, noise, self.level)
-        place = np.clip([value, value - margin, value + margin], 0.0, 1.0) * 2.0 - 1.0
-        mean, lower, upper = (np.asarray(x) for x in place)
+        ends = np.clip([value, value - margin, value + margin], 0.0, 1.0) * 2.0 - 1.0
+        mean, lower, upper = (np.asarray(x) for x in ends)
         users = {**public.get("users", {}), **found.get("users", {})}
-        shown = {name: part for name, part in public.items() if name not in ("sizes", "users")}
+        shown = {name: entry for name, entry in public.items() if name not in ("sizes", "users")}
 
         return Estimate(
             value=mean,
@@ -102,12 +104,65 @@ def _half_width(stderr: float, laplace: float, level: float) -> float:
     return math.hypot(float(-ndtri(0.5 * (1.0 - level))) * stderr, math.log(1.0 - level) * laplace)
 
 
-def check_cummings_answer(epsilon: float, users: int, mode: str, level: float) -> None:
-    """Refuse parameters out of range."""
-    require_epsilon(epsilon, least=LEAST_EPSILON)
-    require(users >= 1, "users", "be at least 1", users)
-    require(mode in ("tuned", "paper"), "mode", "be tuned or paper", mode)
-    require_between(0.0, 1.0, level=level)
+class CuratorEstimator(EstimatorTraits):
+    """What the estimators of the paper share: who may learn what, and how answers are signed."""
+
+    name: str
+    estimand = LARGER_MORE
+    assumes = "that a user's number of samples says nothing about its mean: larger users weigh more"
+    of_a_paper = False
+    trust = "central"
+    protects_sizes = False
+    shares: tuple[float, ...] = (1.0,)
+    rounds: tuple[Any, ...]
+
+    def __init__(
+        self,
+        *,
+        epsilon: float,
+        users: int,
+        sizes: SizeDistribution | None,
+        mode: str,
+        level: float,
+        delta: float = 0.0,
+    ) -> None:
+        require_epsilon(epsilon, least=LEAST_EPSILON)
+        require(users >= 1, "users", "be at least 1", users)
+        require(mode in ("tuned", "paper"), "mode", "be tuned or paper", mode)
+        require_between(0.0, 1.0, level=level)
+        self.epsilon = epsilon
+        self.delta = delta
+        self.users = users
+        self.mode = mode
+        self.literal = mode == "paper"
+        self.sizes = sizes
+        self.answer = SignedAnswer(
+            method=self.name, mode=mode, epsilon=epsilon, delta=delta, level=level
+        )
+
+    def predicted_stderr(self) -> float:
+        """Predict the standard error on [-1, 1], for values 0 and 1."""
+        raise NotImplementedError
+
+    def describe(self) -> dict[str, Any]:
+        """Public: what each release costs whom, what of a user may be replaced, and the predicted error."""
+        values = "its values, not their number"
+        return {
+            "replaced": "all of its samples, their number included"
+            if self.protects_sizes
+            else values,
+            "releases": [
+                {
+                    "release": step.name,
+                    "payers": step.payers,
+                    "epsilon": step.epsilon,
+                    "delta": step.delta,
+                }
+                for step in self.rounds
+            ],
+            "spend": {who: list(cost) for who, cost in central_spend(self.rounds).items()},
+            "predicted_stderr": self.predicted_stderr(),
+        }
 
 
 def cummings_answer_sizes(sizes: SizeDistribution | None, users: float) -> list[float]:
@@ -128,8 +183,8 @@ def cummings_answer_sizes(sizes: SizeDistribution | None, users: float) -> list[
 
 def answer_where_alike(users: float, epsilon: float) -> Public:
     """Return initial results to predict with: the widest values there are, users alike."""
-    many = max(users, 1.0)
-    error = 1.0 / math.sqrt(many) + 3.0 / (epsilon * many)
+    at_least_one = max(users, 1.0)
+    error = 1.0 / math.sqrt(at_least_one) + 3.0 / (epsilon * at_least_one)
     return {
         "mean": {"value": 0.5, "error": min(error, 1.0)},
         "deviation": {"weights": 0.0, "windows": 0.0},

@@ -82,14 +82,16 @@ def window_initial_error(mean: float, n: int, epsilon: float, failure: float = F
     failure : float
         Probability that the error is larger.
     """
-    many = max(n, 1)
+    at_least_one = max(n, 1)
     log = math.log(4.0 / failure)
     spread = (
-        math.sqrt(12.0 * min(mean, 1.0 - mean) * log / many + 36.0 * log**2 / many**2)
-        + 6.0 * log / many
+        math.sqrt(
+            12.0 * min(mean, 1.0 - mean) * log / at_least_one + 36.0 * log**2 / at_least_one**2
+        )
+        + 6.0 * log / at_least_one
     )
 
-    return min(2.0 * max(spread, math.log(2.0 / failure) / (epsilon * many)), 1.0)
+    return min(2.0 * max(spread, math.log(2.0 / failure) / (epsilon * at_least_one)), 1.0)
 
 
 def window_tight_initial_error(
@@ -99,10 +101,10 @@ def window_tight_initial_error(
 
     Bernstein's inequality, and the Laplace tail.
     """
-    many = max(n, 1)
-    noise = math.log(2.0 / failure) / (epsilon * many)
-    farthest = min(0.5, min(mean, 1.0 - mean) + 1.0 / math.sqrt(many))
-    return min(float(window_sampling_bound(many, farthest, failure / 2)) + noise, 1.0)
+    at_least_one = max(n, 1)
+    noise = math.log(2.0 / failure) / (epsilon * at_least_one)
+    farthest = min(0.5, min(mean, 1.0 - mean) + 1.0 / math.sqrt(at_least_one))
+    return min(float(window_sampling_bound(at_least_one, farthest, failure / 2)) + noise, 1.0)
 
 
 GRID = 2**20

@@ -128,14 +128,14 @@ class OrderStatistics:
         ranks = ({"floor": tally.n} if self.floor else {}) | (
             {"cap": self._twice_rank(tally.n, each)} if self.cap else {}
         )
-        found = {}
+        facts = {}
 
         for number, (name, twice_rank) in enumerate(ranks.items()):
             scores = grid_interval_scores(counts, twice_rank)
             best = central_noisy_argmax(scores, 2, each, words, number * len(counts))
-            found[name] = int(SIZES[self.starts[best]])
+            facts[name] = int(SIZES[self.starts[best]])
 
-        return public | found | {"users": {**public.get("users", {}), self.payers: tally.n}}
+        return public | facts | {"users": {**public.get("users", {}), self.payers: tally.n}}
 
     def _twice_rank(self, n: int, epsilon: float) -> int:
         """Twice the rank of the cap; below it, the noise would find sizes that no one has."""
@@ -166,8 +166,8 @@ class InitialMean:
 
     def encode(self, summaries: Summaries, public: Public) -> Rows:
         """One integer in `0..GRID` per user."""
-        mine = summaries.take(in_grid_bands(summaries, public, grid_bands(self.name, public)))
-        values = grid_first_samples(mine) if self.literal else grid_means(mine)
+        in_bands = summaries.take(in_grid_bands(summaries, public, grid_bands(self.name, public)))
+        values = grid_first_samples(in_bands) if self.literal else grid_means(in_bands)
         return np.rint(GRID * values).astype(np.int64)[:, None]
 
     def tally(self, rows: Rows, public: Public) -> Tally:  # noqa: ARG002 - the same sums whatever was found
@@ -184,7 +184,7 @@ class InitialMean:
 
         bound = window_initial_error if self.literal else window_tight_initial_error
         noise = 1.0 / self.epsilon / max(n, 1)
-        found = {
+        facts = {
             "value": value,
             "raw": raw,
             "error": bound(value, n, self.epsilon) if n else 1.0,
@@ -192,7 +192,7 @@ class InitialMean:
             "noise": noise,
         }
 
-        return public | {"mean": found, "users": {**public.get("users", {}), self.payers: n}}
+        return public | {"mean": facts, "users": {**public.get("users", {}), self.payers: n}}
 
 
 EDGES = 2.0 ** np.arange(-10.0, -0.5, 0.5)
@@ -247,12 +247,12 @@ class GroupDeviation:
 
     def encode(self, summaries: Summaries, public: Public) -> Rows:
         """Group, mean and reciprocal size of each user who is large enough to tell anything."""
-        mine = summaries.take(in_grid_bands(summaries, public, grid_bands(self.name, public)))
-        mine = mine.take(mine.count >= max(2, public.get("floor", 2)))
-        group = (mine.user[:, 1] % np.uint64(self._groups(public))).astype(np.int64)
-        mean = np.rint(MEAN_GRID * grid_means(mine)).astype(np.int64)
+        in_bands = summaries.take(in_grid_bands(summaries, public, grid_bands(self.name, public)))
+        in_bands = in_bands.take(in_bands.count >= max(2, public.get("floor", 2)))
+        group = (in_bands.user[:, 1] % np.uint64(self._groups(public))).astype(np.int64)
+        mean = np.rint(MEAN_GRID * grid_means(in_bands)).astype(np.int64)
 
-        return np.stack([group, mean, GRID // mine.count], axis=1)
+        return np.stack([group, mean, GRID // in_bands.count], axis=1)
 
     def tally(self, rows: Rows, public: Public) -> Tally:
         """Per group: number of users, sums of means, of their squares, and of reciprocal sizes."""
@@ -266,9 +266,9 @@ class GroupDeviation:
 
     def release(self, tally: Tally, public: Public, words: RandomWords) -> Public:
         """Publish the interval of the median, as the deviation for weights and the wider one for windows."""
-        found = self._deviations(tally, public["mean"]["value"])
-        counts = np.bincount(np.searchsorted(EDGES, found, side="right"), minlength=len(EDGES) + 1)
-        scores = grid_interval_scores(counts, len(found))
+        facts = self._deviations(tally, public["mean"]["value"])
+        counts = np.bincount(np.searchsorted(EDGES, facts, side="right"), minlength=len(EDGES) + 1)
+        scores = grid_interval_scores(counts, len(facts))
         best = central_noisy_argmax(scores, 2, self.epsilon, words)
         lowest = best == 0
         middle = float(EDGES[0] if lowest else min(EDGES[best - 1] * 2.0**0.25, 0.5))

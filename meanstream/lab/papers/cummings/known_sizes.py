@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from meanstream.lab.papers.cummings.cummings_answer import (
+    CuratorEstimator,
     SignedAnswer,
     answer_where_alike,
-    check_cummings_answer,
     cummings_answer_sizes,
 )
 from meanstream.lab.papers.cummings.grid import (
@@ -28,7 +28,7 @@ from meanstream.lab.papers.cummings.initial_mean import (
     InitialMean,
     PublicSizes,
 )
-from meanstream.lab.papers.cummings.ratio import describe_ratio, ratio_spread, ratio_spread_part
+from meanstream.lab.papers.cummings.ratio import ratio_spread, ratio_spread_part
 from meanstream.lab.papers.cummings.user_weights import (
     Weighting,
     cummings_weights_of_public_sizes,
@@ -37,7 +37,6 @@ from meanstream.lab.papers.cummings.user_weights import (
 )
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.rounds.central_rounds import Rows, central_noised
-from meanstream.operators.rounds.estimator_traits import LARGER_MORE, EstimatorTraits
 from meanstream.operators.rounds.round_records import Estimate, Public, Summaries, Tally
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.validation import require
@@ -86,10 +85,10 @@ class NoisyWeightedMean:
         weighting = self._weighting(public)
         steps, squares, counts = split_cummings_weights_tally(tally)
         weight = float(counts @ weighting.weight)
-        found = {"round": self.name, "users": {self.payers: tally.n}, "weight": weight}
+        facts = {"round": self.name, "users": {self.payers: tally.n}, "weight": weight}
 
         if weight == 0.0:
-            return self.answer.initial(public | self.known, found | {"fallback": "nobody"})
+            return self.answer.initial(public | self.known, facts | {"fallback": "nobody"})
         sensitivity = max(weighting.sensitivity_of_same_size, 1)
         shift = (
             central_noised(steps, sensitivity, self.parts[0], words, 0)
@@ -109,7 +108,7 @@ class NoisyWeightedMean:
 
         sampling = math.sqrt(squared) / weight
         return self.answer.estimate(
-            weighting.center + shift, sampling, noise, public | self.known, found
+            weighting.center + shift, sampling, noise, public | self.known, facts
         )
 
     def _weighting(self, public: Public) -> Weighting:
@@ -118,7 +117,7 @@ class NoisyWeightedMean:
         )
 
 
-class KnownSizes(EstimatorTraits):
+class KnownSizes(CuratorEstimator):
     """`cummings.known_sizes`.
 
     The mean of users whose numbers of samples are public, by a trusted curator.
@@ -153,13 +152,6 @@ class KnownSizes(EstimatorTraits):
 
     options: ClassVar[frozenset[str]] = frozenset({"sizes", "mode", "level"})
     name = "cummings.known_sizes"
-    estimand = LARGER_MORE
-    assumes = "that a user's number of samples says nothing about its mean: larger users weigh more"
-    of_a_paper = False
-    trust = "central"
-    protects_sizes = False
-    delta = 0.0
-    shares: tuple[float, ...] = (1.0,)
 
     def __init__(
         self,
@@ -170,40 +162,31 @@ class KnownSizes(EstimatorTraits):
         mode: str = "tuned",
         level: float = 0.95,
     ) -> None:
-        check_cummings_answer(epsilon, users, mode, level)
-        self.epsilon = epsilon
-        self.users = users
-        self.mode = mode
-        self._sizes = sizes
+        super().__init__(epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
 
-        literal = mode == "paper"
-        spread = 0.0 if literal else ratio_spread_part(epsilon, users)
+        spread = 0.0 if self.literal else ratio_spread_part(epsilon, users)
         groups = min(MAX_GROUPS, max(1, round(DEVIATION_SHARE * users / 4)))
 
         self.rounds = (
-            PublicSizes(literal=literal),
-            InitialMean(cohort=0, payers="mean", epsilon=epsilon, literal=literal),
+            PublicSizes(literal=self.literal),
+            InitialMean(cohort=0, payers="mean", epsilon=epsilon, literal=self.literal),
             GroupDeviation(
-                cohort=0, payers="deviation", epsilon=epsilon, groups=groups, literal=literal
+                cohort=0, payers="deviation", epsilon=epsilon, groups=groups, literal=self.literal
             ),
             NoisyWeightedMean(
                 epsilon=epsilon,
                 parts=(epsilon - spread, spread),
                 users=users,
-                answer=SignedAnswer(
-                    method=self.name, mode=mode, epsilon=epsilon, delta=0.0, level=level
-                ),
+                answer=self.answer,
             ),
         )
 
-    def describe(self) -> dict[str, Any]:
-        """Parameters chosen, and the error predicted for values 0 and 1 and users alike."""
+    def predicted_stderr(self) -> float:
+        """Predict the standard error for users alike."""
         initial = answer_where_alike(SMALLEST[0][1] * self.users, self.epsilon)
-        predicted = predict_known_sizes(
-            self.rounds[-1], initial, self.users, self._sizes, literal=self.mode == "paper"
+        return predict_known_sizes(
+            self.rounds[-1], initial, self.users, self.sizes, literal=self.literal
         )
-
-        return describe_ratio(self.rounds, self.protects_sizes) | {"predicted_stderr": predicted}
 
 
 def predict_known_sizes(
@@ -227,7 +210,7 @@ def predict_known_sizes(
     return 2.0 * math.hypot(sampling, math.sqrt(2.0) * noise) / weight
 
 
-class Ideal(EstimatorTraits):
+class Ideal(CuratorEstimator):
     """`cummings.ideal`: a yardstick, not a method.
 
     The weights and windows are those of the true mean and deviation.
@@ -260,13 +243,6 @@ class Ideal(EstimatorTraits):
         {"sizes", "mode", "level", "center", "between_users"}
     )
     name = "cummings.ideal"
-    estimand = LARGER_MORE
-    assumes = "that a user's number of samples says nothing about its mean: larger users weigh more"
-    of_a_paper = False
-    trust = "central"
-    protects_sizes = False
-    delta = 0.0
-    shares: tuple[float, ...] = (1.0,)
 
     @classmethod
     def simulated_options(cls, center: float, between_users: float) -> dict[str, Any]:
@@ -284,14 +260,10 @@ class Ideal(EstimatorTraits):
         mode: str = "tuned",
         level: float = 0.95,
     ) -> None:
-        check_cummings_answer(epsilon, users, mode, level)
+        super().__init__(epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
         require(-1.0 <= center <= 1.0, "center", "lie between -1 and 1", center)
         require(0.0 <= between_users <= 1.0, "between_users", "lie between 0 and 1", between_users)
-        self.epsilon = epsilon
-        self.users = users
-        self.mode = mode
 
-        self._sizes = sizes
         # A mean of exactly 0 or 1 would give every user infinite weight.
         value = min(max(0.5 * (center + 1.0), 0.5 / users), 1.0 - 0.5 / users)
         deviation = 0.5 * between_users
@@ -300,23 +272,20 @@ class Ideal(EstimatorTraits):
             "deviation": {"weights": deviation, "windows": deviation},
         }
 
-        spread = 0.0 if mode == "paper" else ratio_spread_part(epsilon, users)
+        spread = 0.0 if self.literal else ratio_spread_part(epsilon, users)
         self.rounds = (
             PublicSizes(literal=None),
             NoisyWeightedMean(
                 epsilon=epsilon,
                 parts=(epsilon - spread, spread),
                 users=users,
-                answer=SignedAnswer(
-                    method=self.name, mode=mode, epsilon=epsilon, delta=0.0, level=level
-                ),
+                answer=self.answer,
                 known=self._known,
             ),
         )
 
-    def describe(self) -> dict[str, Any]:
-        """Parameters chosen, and the error predicted for values 0 and 1."""
-        predicted = predict_known_sizes(
-            self.rounds[-1], self._known, self.users, self._sizes, literal=None
+    def predicted_stderr(self) -> float:
+        """Predict the standard error of users as they are."""
+        return predict_known_sizes(
+            self.rounds[-1], self._known, self.users, self.sizes, literal=None
         )
-        return describe_ratio(self.rounds, self.protects_sizes) | {"predicted_stderr": predicted}

@@ -4,33 +4,30 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from meanstream.lab.papers.cummings.cummings_answer import (
     SHARES,
-    SignedAnswer,
-    check_cummings_answer,
+    CuratorEstimator,
 )
 from meanstream.lab.papers.cummings.grid import FAILURE, GRID, window_size_bound
 from meanstream.lab.papers.cummings.ratio import (
+    WeightedRelease,
     check_ratio_largest,
-    describe_ratio,
     predict_ratio,
     ratio_initial_rounds,
 )
 from meanstream.lab.papers.cummings.user_weights import (
     Weighting,
     cummings_weights_of_private_sizes,
-    cummings_weights_tally,
     split_cummings_weights_tally,
 )
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Floats, Ints
-from meanstream.operators.rounds.central_rounds import Rows, central_noised
-from meanstream.operators.rounds.estimator_traits import LARGER_MORE, EstimatorTraits
-from meanstream.operators.rounds.round_records import Estimate, Public, Summaries, Tally
+from meanstream.operators.rounds.central_rounds import central_noised
+from meanstream.operators.rounds.round_records import Estimate, Public, Tally
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.validation import require_between
 
@@ -126,8 +123,8 @@ def propose_as_printed(
     epsilon, delta : float
         Of the test. The gamma of line 12 is undefined: it is the probability of failure here.
     """
-    away = math.log(1.0 / delta) * (1.0 + math.log(1.0 / FAILURE)) / epsilon
-    root = math.sqrt(away + 1.0)
+    distance = math.log(1.0 / delta) * (1.0 + math.log(1.0 / FAILURE)) / epsilon
+    root = math.sqrt(distance + 1.0)
     center = public["mean"]["value"]
     deviation = public["deviation"]["windows"]
     bound = float(window_size_bound([public["cap"]], users, center, deviation)[0])
@@ -154,15 +151,17 @@ def propose_tightly(
     float
         Infinite where no sensitivity would pass.
     """
-    away = math.ceil((math.log(1.0 / delta) + math.log(1.0 / FAILURE)) / epsilon) + 1
-    left = weight - (away + 1) * (1.0 - float(weighting.weight.min()))
+    distance = math.ceil((math.log(1.0 / delta) + math.log(1.0 / FAILURE)) / epsilon) + 1
+    left = weight - (distance + 1) * (1.0 - float(weighting.weight.min()))
     if left <= 0.0:
         return math.inf
 
     offset = weight * public["mean"]["error"] + 4.0 * math.sqrt(
         weight * float(weighting.variance.min())
     )
-    stray = min(float(weighting.radius.max()), (offset + (2 * away + 1) * weighting.unit) / left)
+    stray = min(
+        float(weighting.radius.max()), (offset + (2 * distance + 1) * weighting.unit) / left
+    )
 
     return 2.0 * float(
         (weighting.weight * (weighting.radius + stray) / (left + weighting.weight)).max()
@@ -170,7 +169,7 @@ def propose_tightly(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _CheckedMean:
+class _CheckedMean(WeightedRelease):
     """The weighted mean with noise for a proposed sensitivity, released if a private test finds it large enough.
 
     Parameters
@@ -190,23 +189,8 @@ class _CheckedMean:
     The mean is rounded to a millionth of the proposal, which adds one step to its sensitivity.
     """
 
-    cohort: int
-    payers: str
-    epsilon: float
-    delta: float
-    parts: tuple[float, float, float]
-    users: int
     literal: bool
-    answer: SignedAnswer
     name: str = "tested mean"
-
-    def encode(self, summaries: Summaries, public: Public) -> Rows:
-        """Size and weighted offset of each user."""
-        return cummings_weights_of_private_sizes(public, self.users).encode(summaries)
-
-    def tally(self, rows: Rows, public: Public) -> Tally:  # noqa: ARG002 - the same sums whatever was found
-        """Add them up, and count users by size."""
-        return cummings_weights_tally(rows)
 
     def release(self, tally: Tally, public: Public, words: RandomWords) -> Estimate:
         """Answer with the weighted mean if the test passes, else with the initial mean."""
@@ -217,10 +201,10 @@ class _CheckedMean:
         scale = max(int(weights.max() - weights.min()), 1)
         noisy = central_noised(int(counts @ weights), scale, of_weights, words, 0) / GRID
         weight = noisy - math.log(max(0.5 / self.delta, 1.0)) * scale / GRID / of_weights
-        found = {"round": self.name, "users": {self.payers: tally.n}, "weight": weight}
+        facts = {"round": self.name, "users": {self.payers: tally.n}, "weight": weight}
 
         if weight <= 0.0 or tally.n == 0:
-            return self.answer.initial(public, found | {"fallback": "weights"})
+            return self.answer.initial(public, facts | {"fallback": "weights"})
         proposal = (
             propose_as_printed(
                 public, weight, users=self.users, n=tally.n, epsilon=of_test, delta=self.delta
@@ -230,29 +214,29 @@ class _CheckedMean:
         )
 
         if not math.isfinite(proposal):
-            return self.answer.initial(public, found | {"fallback": "proposal"})
+            return self.answer.initial(public, facts | {"fallback": "proposal"})
         offset = steps / GRID * weighting.unit
         bound = SensitivityBound(weighting.weight, proposed_radius(weighting), counts, offset)
-        away = central_noised(bound.distance(proposal), 1, of_test, words, 1)
-        found |= {"sensitivity": proposal, "distance": away}
+        distance = central_noised(bound.distance(proposal), 1, of_test, words, 1)
+        facts |= {"sensitivity": proposal, "distance": distance}
 
-        if away < math.log(1.0 / self.delta) / of_test:
-            return self.answer.initial(public, found | {"fallback": "test"})
+        if distance < math.log(1.0 / self.delta) / of_test:
+            return self.answer.initial(public, facts | {"fallback": "test"})
         exact = round(offset / float(counts @ weighting.weight) / proposal * GRID)
         shift = central_noised(exact, GRID + 1, of_mean, words, 2) / GRID * proposal
         # Weights are inverse variances in units of the least one, and the sum of weights is a lower
         # bound.
         sampling = math.sqrt(float(weighting.variance.min()) / weight)
         estimate = self.answer.estimate(
-            weighting.center + shift, sampling, proposal / of_mean, public, found
+            weighting.center + shift, sampling, proposal / of_mean, public, facts
         )
 
         if self.literal:
             return estimate
-        return self.answer.better(estimate, public, found)
+        return self.answer.better(estimate, public, facts)
 
 
-class PrivateSizes(EstimatorTraits):
+class PrivateSizes(CuratorEstimator):
     """`cummings.private_sizes`.
 
     The mean of users whose sizes are private too, by propose-test-release.
@@ -291,10 +275,6 @@ class PrivateSizes(EstimatorTraits):
         {"delta", "sizes", "mode", "level", "largest_size"}
     )
     name = "cummings.private_sizes"
-    estimand = LARGER_MORE
-    assumes = "that a user's number of samples says nothing about its mean: larger users weigh more"
-    of_a_paper = False
-    trust = "central"
     protects_sizes = True
 
     def __init__(
@@ -308,19 +288,15 @@ class PrivateSizes(EstimatorTraits):
         level: float = 0.95,
         largest_size: int = 2**20,
     ) -> None:
-        check_cummings_answer(epsilon, users, mode, level)
+        super().__init__(
+            epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level, delta=delta
+        )
         require_between(0.0, 1.0, delta=delta)
         check_ratio_largest(largest_size)
-        self.epsilon = epsilon
-        self.delta = delta
-        self.users = users
-        self.mode = mode
-        self._sizes = sizes
         self.shares = SHARES
 
         quarter = epsilon / 4.0
-        literal = mode == "paper"
-        parts = (quarter,) * 3 if literal else (0.15 * epsilon, 0.25 * epsilon, 0.6 * epsilon)
+        parts = (quarter,) * 3 if self.literal else (0.15 * epsilon, 0.25 * epsilon, 0.6 * epsilon)
 
         final = _CheckedMean(
             cohort=2,
@@ -329,22 +305,17 @@ class PrivateSizes(EstimatorTraits):
             delta=delta,
             parts=(parts[0], parts[1], parts[2]),
             users=users,
-            literal=literal,
-            answer=SignedAnswer(
-                method=self.name, mode=mode, epsilon=epsilon, delta=delta, level=level
-            ),
+            literal=self.literal,
+            answer=self.answer,
         )
 
         self.rounds = (
             *ratio_initial_rounds(
-                epsilon, users, literal=literal, each=quarter, largest=largest_size
+                epsilon, users, literal=self.literal, each=quarter, largest=largest_size
             ),
             final,
         )
 
-    def describe(self) -> dict[str, Any]:
-        """Parameters chosen, and the error predicted for values 0 and 1 and users alike, if the test passes."""
-        final = self.rounds[-1]
-        return describe_ratio(self.rounds, self.protects_sizes) | {
-            "predicted_stderr": predict_ratio(final.parts[2], self.epsilon, self.users, self._sizes)
-        }
+    def predicted_stderr(self) -> float:
+        """Predict the standard error for users alike, if the test passes."""
+        return predict_ratio(self.rounds[-1].parts[2], self.epsilon, self.users, self.sizes)

@@ -13,9 +13,9 @@ import numpy as np
 
 from meanstream.lab.papers.cummings.cummings_answer import (
     SHARES,
+    CuratorEstimator,
     SignedAnswer,
     answer_where_alike,
-    check_cummings_answer,
     cummings_answer_sizes,
 )
 from meanstream.lab.papers.cummings.grid import GRID, SIZES
@@ -32,8 +32,7 @@ from meanstream.lab.papers.cummings.user_weights import (
     split_cummings_weights_tally,
 )
 from meanstream.operators.noise.random_bits import RandomWords
-from meanstream.operators.rounds.central_rounds import Rows, central_noised, central_spend
-from meanstream.operators.rounds.estimator_traits import LARGER_MORE, EstimatorTraits
+from meanstream.operators.rounds.central_rounds import Rows, central_noised
 from meanstream.operators.rounds.round_records import Estimate, Public, Summaries, Tally
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.validation import require
@@ -48,7 +47,28 @@ LEAST_SHARE = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _NoisyRatio:
+class WeightedRelease:
+    """The last release where sizes are private: sums of weighted offsets, and how many users have each size."""
+
+    cohort: int
+    payers: str
+    epsilon: float
+    delta: float = 0.0
+    parts: tuple[float, float, float]
+    users: int
+    answer: SignedAnswer
+
+    def encode(self, summaries: Summaries, public: Public) -> Rows:
+        """Size, weighted offset and its square, of each user."""
+        return cummings_weights_of_private_sizes(public, self.users).encode(summaries)
+
+    def tally(self, rows: Rows, public: Public) -> Tally:  # noqa: ARG002 - the same sums whatever was found
+        """Add them up, and count users by size."""
+        return cummings_weights_tally(rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _NoisyRatio(WeightedRelease):
     """The weighted mean as a ratio of two noised sums.
 
     Parameters
@@ -69,22 +89,7 @@ class _NoisyRatio:
     post-processing (erratum C9).
     """
 
-    cohort: int
-    payers: str
-    epsilon: float
-    parts: tuple[float, float, float]
-    users: int
-    answer: SignedAnswer
     name: str = "ratio"
-    delta: float = 0.0
-
-    def encode(self, summaries: Summaries, public: Public) -> Rows:
-        """Size, weighted offset and its square, of each user."""
-        return cummings_weights_of_private_sizes(public, self.users).encode(summaries)
-
-    def tally(self, rows: Rows, public: Public) -> Tally:  # noqa: ARG002 - the same sums whatever was found
-        """Add them up, and count users by size."""
-        return cummings_weights_tally(rows)
 
     def release(self, tally: Tally, public: Public, words: RandomWords) -> Estimate:
         """Answer with the ratio, or with the initial mean where the noise drowns the weights."""
@@ -100,10 +105,10 @@ class _NoisyRatio:
             central_noised(int(counts @ weights), max(range_of_weights, 1), denominator, words, 1)
             / GRID
         )
-        found = {"round": self.name, "users": {self.payers: tally.n}, "weight": weight}
+        facts = {"round": self.name, "users": {self.payers: tally.n}, "weight": weight}
 
         if tally.n == 0 or weight < LEAST_SHARE / denominator:
-            return self.answer.initial(public, found | {"fallback": "weights"})
+            return self.answer.initial(public, facts | {"fallback": "weights"})
         squared = float(weighting.variance.min()) * weight
         shift = total / weight
 
@@ -119,10 +124,10 @@ class _NoisyRatio:
         noise = sensitivity / GRID * weighting.unit / numerator / weight
         sampling = math.hypot(sampling, math.sqrt(2.0) * shift / denominator / weight)
         value = weighting.center + shift
-        estimate = self.answer.estimate(value, sampling, noise, public, found)
+        estimate = self.answer.estimate(value, sampling, noise, public, facts)
 
         if self.answer.mode == "tuned":
-            return self.answer.better(estimate, public, found)
+            return self.answer.better(estimate, public, facts)
         return estimate
 
 
@@ -138,7 +143,7 @@ def ratio_spread(predicted: float, measured: float, scale: float) -> float:
     return max(predicted, measured)
 
 
-class Ratio(EstimatorTraits):
+class Ratio(CuratorEstimator):
     """`cummings.ratio`: the mean of users whose sizes are private too, by a trusted curator.
 
     Pure epsilon.
@@ -182,13 +187,8 @@ class Ratio(EstimatorTraits):
 
     options: ClassVar[frozenset[str]] = frozenset({"sizes", "mode", "level", "largest_size"})
     name = "cummings.ratio"
-    estimand = LARGER_MORE
-    assumes = "that a user's number of samples says nothing about its mean: larger users weigh more"
-    of_a_paper = False
     candidate = True
-    trust = "central"
     protects_sizes = True
-    delta = 0.0
 
     def __init__(
         self,
@@ -200,29 +200,25 @@ class Ratio(EstimatorTraits):
         level: float = 0.95,
         largest_size: int = 2**20,
     ) -> None:
-        check_cummings_answer(epsilon, users, mode, level)
+        super().__init__(epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
         check_ratio_largest(largest_size)
-        self.epsilon = epsilon
-        self.users = users
-        self.mode = mode
-        self._sizes = sizes
         self.shares = SHARES
-        answer = SignedAnswer(method=self.name, mode=mode, epsilon=epsilon, delta=0.0, level=level)
         third = epsilon / 3.0
 
-        literal = mode == "paper"
         spread = ratio_spread_part(epsilon, users)
         parts = (
-            (third, third, 0.0) if literal else (0.75 * epsilon, 0.25 * epsilon - spread, spread)
+            (third, third, 0.0)
+            if self.literal
+            else (0.75 * epsilon, 0.25 * epsilon - spread, spread)
         )
         cohort = 2
 
         payers = "weighted"
         before = ratio_initial_rounds(
-            epsilon, users, literal=literal, each=third, largest=largest_size
+            epsilon, users, literal=self.literal, each=third, largest=largest_size
         )
         final = _NoisyRatio(
-            cohort=cohort, payers=payers, epsilon=sum(parts), parts=parts, users=users, answer=answer
+            cohort=cohort, payers=payers, epsilon=sum(parts), parts=parts, users=users, answer=self.answer
         )  # fmt: skip
         self.rounds = (*before, final)
 
@@ -234,11 +230,9 @@ class Ratio(EstimatorTraits):
         weighted = max(SHARES[2] * self.users, 1.0)
         return 1.0 / weighted + 2.0 * (2.0 / (0.75 * self.epsilon * weighted)) ** 2
 
-    def describe(self) -> dict[str, Any]:
-        """Parameters chosen, and the error predicted for values 0 and 1 and users alike."""
-        final = self.rounds[-1]
-        predicted = predict_ratio(final.parts[0], self.epsilon, self.users, self._sizes)
-        return describe_ratio(self.rounds, self.protects_sizes) | {"predicted_stderr": predicted}
+    def predicted_stderr(self) -> float:
+        """Predict the standard error for users alike."""
+        return predict_ratio(self.rounds[-1].parts[0], self.epsilon, self.users, self.sizes)
 
 
 def ratio_spread_part(epsilon: float, users: int) -> float:
@@ -314,25 +308,6 @@ def check_ratio_largest(largest: int) -> None:
     require(
         2 <= largest <= int(SIZES[-1]), "largest_size", f"lie between 2 and {SIZES[-1]}", largest
     )
-
-
-def describe_ratio(rounds: tuple[Any, ...], protects_sizes: bool) -> dict[str, Any]:
-    """Tell what each release costs whom, and what of a user may be replaced, as plain data."""
-    releases = [
-        {"release": step.name, "payers": step.payers, "epsilon": step.epsilon, "delta": step.delta}
-        for step in rounds
-    ]
-    replaced = (
-        "all of its samples, their number included"
-        if protects_sizes
-        else "its values, not their number"
-    )
-
-    return {
-        "replaced": replaced,
-        "releases": releases,
-        "spend": {who: list(cost) for who, cost in central_spend(rounds).items()},
-    }
 
 
 def predict_ratio(

@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from meanstream.lab.papers.kent.kent_vectors import vector_estimate
+from meanstream.lab.papers.kent.vote_stage import VotingStage
 from meanstream.operators.noise.random_bits import RandomWords
-from meanstream.operators.records import Bools, Floats, Ints
+from meanstream.operators.records import Floats, Ints
 from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings
 from meanstream.operators.rounds.estimator_traits import OF_COORDINATES, EstimatorTraits
 from meanstream.operators.rounds.round_records import Estimate, Public, Reports, Summaries, Tally
@@ -128,14 +129,14 @@ class CoverSelect(EstimatorTraits):
 
     def balls(self, means: Floats) -> Ints:
         """Private: the first ball that holds each mean (n, d); -1 for none."""
-        found = np.empty(len(means), np.int64)
+        ball = np.empty(len(means), np.int64)
         size = max(_CELLS // self.centers.size, 1)
         for start in range(0, len(means), size):
-            part = slice(start, start + size)
-            holds = NORMS[self.norm](means[part, np.newaxis, :] - self.centers) <= self.radius
-            found[part] = np.where(holds.any(axis=1), holds.argmax(axis=1), -1)
+            chunk = slice(start, start + size)
+            holds = NORMS[self.norm](means[chunk, np.newaxis, :] - self.centers) <= self.radius
+            ball[chunk] = np.where(holds.any(axis=1), holds.argmax(axis=1), -1)
 
-        return found
+        return ball
 
     def describe(self) -> dict[str, Any]:
         """Public: parameters chosen, and a bound on the root of the squared error in mode `norm`'s distance."""
@@ -154,7 +155,7 @@ class CoverSelect(EstimatorTraits):
         }
 
 
-class _CoverRound(LastRound):
+class _CoverRound(LastRound, VotingStage):
     """The one stage of `CoverSelect`.
 
     Notes
@@ -167,22 +168,12 @@ class _CoverRound(LastRound):
     def __init__(self, cover: CoverSelect) -> None:
         self.epsilon = cover.epsilon
         self._cover = cover
-        self._votes = make_votes("sue", cover.epsilon, len(cover.centers))
+        self.votes = make_votes("sue", cover.epsilon, len(cover.centers))
 
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:  # noqa: ARG002 - the only stage
         """Private to public: one randomized row per user."""
         means = summaries.mean if summaries.total.ndim == 2 else summaries.mean[:, np.newaxis]
-        return self._votes.randomize(self._cover.balls(means), words)
-
-    def valid(self, reports: Reports, public: Public) -> Bools:  # noqa: ARG002 - the only stage
-        """Public: tell which rows a voter can have sent."""
-        return self._votes.valid(reports)
-
-    def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - the only stage
-        """Public: count the ones for each ball."""
-        if len(reports):
-            return Tally(len(reports), tuple(self._votes.counts(reports)))
-        return Tally()
+        return self.votes.randomize(self._cover.balls(means), words)
 
     def decode(self, tally: Tally, public: Public) -> Estimate:  # noqa: ARG002 - the only stage
         """Public: the center with the most votes, the first of equal ones."""

@@ -51,18 +51,18 @@ def trigonometric_density_function(u: npt.ArrayLike, terms: int) -> Floats:
            [1.   , 0.   , 1.414]])
     """
     u = np.asarray(u, dtype=np.float64)
-    found = np.ones((*u.shape, terms))
+    values = np.ones((*u.shape, terms))
     turn = np.exp(2j * np.pi * u)
     power = np.ones_like(turn)
 
-    for place in range(1, terms, 2):
+    for term in range(1, terms, 2):
         power = power * turn
-        found[..., place] = SQRT_2 * power.real
+        values[..., term] = SQRT_2 * power.real
 
-        if place + 1 < terms:
-            found[..., place + 1] = SQRT_2 * power.imag
+        if term + 1 < terms:
+            values[..., term + 1] = SQRT_2 * power.imag
 
-    return found
+    return values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,8 +151,8 @@ class DensityFunction:
     def of(cls, plain: Mapping[str, Any]) -> Self:
         """Read what `as_dict` wrote."""
         rule = "be that of a density on the trigonometric basis"
-        found = plain.get("kind"), plain.get("basis")
-        require(found == ("density", "trigonometric"), "function", rule, found)
+        kind = plain.get("kind"), plain.get("basis")
+        require(kind == ("density", "trigonometric"), "function", rule, kind)
         return cls(
             lower=float(plain["lower"]),
             upper=float(plain["upper"]),

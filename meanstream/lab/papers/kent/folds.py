@@ -130,8 +130,8 @@ class FoldRound:
 
         for k in range(self.folds.participation):
             fold = self.folds.fold(place, k, len(coordinates))
-            one = _coordinate(seen, coordinates[fold])
-            parts.append(self._encode_one(one, fold, public, _Later(words, k * DRAWS)))
+            coordinate = _coordinate(seen, coordinates[fold])
+            parts.append(self._encode_one(coordinate, fold, public, _Later(words, k * DRAWS)))
 
         return np.concatenate(parts, axis=1)
 
@@ -141,10 +141,10 @@ class FoldRound:
         states = self._states(public)
         if not public.get("inner"):  # nothing was found before: all folds are alike
             return self.inner.encode(one, states[0], words)
-        found = self.inner.encode(
+        nothing = self.inner.encode(
             one.take(slice(0, 0)), states[0], _Chosen(words, np.empty(0, np.int64))
         )
-        reports = np.zeros((len(one), found.shape[1]), np.int64)
+        reports = np.zeros((len(one), nothing.shape[1]), np.int64)
 
         for number, state in enumerate(states):
             rows = np.flatnonzero(fold == number)
@@ -156,10 +156,10 @@ class FoldRound:
     def valid(self, reports: Reports, public: Public) -> Bools:
         """Public: tell which rows name a place, and hold what users of that stage can send."""
         good = (reports[:, 0] >= 0) & (reports[:, 0] < PLACES)
-        for part, fold in self._parts(np.where(good[:, np.newaxis], reports, 0), public):
+        for reports_of_fold, fold in self._parts(np.where(good[:, np.newaxis], reports, 0), public):
             for number, state in enumerate(self._states(public)):
                 rows = fold == number
-                good[rows] &= self.inner.valid(part[rows], state)
+                good[rows] &= self.inner.valid(reports_of_fold[rows], state)
 
         return np.asarray(good, dtype=np.bool_)
 
@@ -168,37 +168,41 @@ class FoldRound:
         if not len(reports):
             return Tally()
         states = self._states(public)
-        found = [Tally()] * len(states)
+        tallies = [Tally()] * len(states)
 
-        for part, fold in self._parts(reports, public):
+        for reports_of_fold, fold in self._parts(reports, public):
             order = np.argsort(fold, kind="stable")
             edges = np.searchsorted(fold[order], np.arange(len(states) + 1))
             for number, state in enumerate(states):
                 rows = order[edges[number] : edges[number + 1]]
                 if len(rows):
-                    found[number] += self.inner.tally(part[rows], state)
+                    tallies[number] += self.inner.tally(reports_of_fold[rows], state)
 
-        width = max(len(one.sums) for one in found)
-        sums = [(one.n, *(one.sums or (0,) * width)) for one in found]
-        return Tally(len(reports), tuple(number for one in sums for number in one))
+        width = max(len(tally_of_fold.sums) for tally_of_fold in tallies)
+        sums = [
+            (tally_of_fold.n, *(tally_of_fold.sums or (0,) * width)) for tally_of_fold in tallies
+        ]
+        return Tally(
+            len(reports), tuple(number for tally_of_fold in sums for number in tally_of_fold)
+        )
 
     def decode(self, tally: Tally, public: Public) -> Public | Estimate:
         """Public: what the inner stage makes of every fold, or the answer of all of them."""
         states = self._states(public)
         width = len(tally.sums) // len(states)
         users = int(public.get("users", 0)) + tally.n
-        found: list[Any] = []
+        decoded: list[Any] = []
 
         for number, state in enumerate(states):
             n, *sums = tally.sums[number * width : (number + 1) * width] or (0,)
-            found.append(self.inner.decode(Tally(n, tuple(sums)) if n else Tally(), state))
+            decoded.append(self.inner.decode(Tally(n, tuple(sums)) if n else Tally(), state))
 
-        if any(isinstance(one, Estimate) for one in found):
+        if any(isinstance(result_of_fold, Estimate) for result_of_fold in decoded):
             if self._finish is None:
                 raise TypeError(f"{self.name}: an answer where another stage follows")
-            return self._finish(found, public, users)
+            return self._finish(decoded, public, users)
 
-        return {**public, "users": users, "inner": found}
+        return {**public, "users": users, "inner": decoded}
 
     def check(self, found: Public, public: Public) -> None:
         """Public: refuse what the inner stage cannot have found of every fold."""

@@ -26,7 +26,34 @@ _CELLS = 2**22
 """Signs made at once."""
 
 
-class HashVoteRound:
+class HashedStage:
+    """A stage in which each user sends a public seed, and one number from a channel.
+
+    The number is made of coordinates with the public random signs of the seed.
+    """
+
+    channel: Mechanism
+    coordinates: int
+    _key: bytes
+
+    def seeds(self, summaries: Summaries) -> Ints:
+        """Public: the seed of each user, from who it is."""
+        return hash_seeds(hash_users(summaries.user, self._key))
+
+    def valid(self, reports: Reports, public: Public) -> Bools:  # noqa: ARG002 - whatever was before
+        """Public: tell which rows hold a seed and a number of the channel."""
+        good = (reports[:, 0] >= 0) & (reports[:, 0] < 1 << SEED_BITS)
+        return np.asarray(good & self.channel.valid(reports[:, 1]), dtype=np.bool_)
+
+    def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - whatever was before
+        """Public: sum of squares of the numbers, then for each coordinate their sum with its signs."""
+        if not len(reports):
+            return Tally()
+        sums = hash_vote_signed_sums(reports[:, 0], reports[:, 1], self.coordinates)
+        return Tally(len(reports), (exact_round_dot(reports[:, 1], reports[:, 1]), *sums))
+
+
+class HashVoteRound(HashedStage):
     """Users mark coordinates; how many marked each is found from one number per user.
 
     Parameters
@@ -85,7 +112,7 @@ class HashVoteRound:
 
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:  # noqa: ARG002 - the first
         """Private to public: a seed, and one randomized number."""
-        seed = hash_seeds(hash_users(summaries.user, self._key))
+        seed = self.seeds(summaries)
         marks = self._marks(summaries)
         signed = np.empty(len(seed))
         for rows in _pieces(len(seed), self.coordinates):
@@ -93,35 +120,23 @@ class HashVoteRound:
 
         return np.stack([seed, self.channel.randomize(signed / self.clip, words)], axis=1)
 
-    def valid(self, reports: Reports, public: Public) -> Bools:  # noqa: ARG002 - the first stage
-        """Public: tell which rows hold a seed and a number of the channel."""
-        good = (reports[:, 0] >= 0) & (reports[:, 0] < 1 << SEED_BITS)
-        return np.asarray(good & self.channel.valid(reports[:, 1]), dtype=np.bool_)
-
-    def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - the first stage
-        """Public: sum of squares of the numbers, then for each coordinate their sum with its signs."""
-        if not len(reports):
-            return Tally()
-        sums = hash_vote_signed_sums(reports[:, 0], reports[:, 1], self.coordinates)
-        return Tally(len(reports), (exact_round_dot(reports[:, 1], reports[:, 1]), *sums))
-
     def decode(self, tally: Tally, public: Public) -> Public:  # noqa: ARG002 - the first stage
         """Public: what is made of the share of users who marked each coordinate."""
         scores = np.zeros(self.coordinates)
         stderr = np.full(self.coordinates, math.inf)
         if tally.n:
             scale = self.channel.step * self.clip / tally.n
-            scores = scale * np.array([float(one) for one in tally.sums[1:]])
+            scores = scale * np.array([float(number) for number in tally.sums[1:]])
             stderr[:] = scale * math.sqrt(tally.sums[0])
 
-        found = self._select(scores, stderr, tally.n)
+        selection = self._select(scores, stderr, tally.n)
         stage: dict[str, Any] = {
             "stage": self.name,
             "users": tally.n,
-            "coordinates": found.get("selected", []),
+            "coordinates": selection.get("selected", []),
         }
 
-        return {**found, "users": tally.n, "stages": [stage]}
+        return {**selection, "users": tally.n, "stages": [stage]}
 
     def check(self, found: Public, public: Public) -> None:  # noqa: ARG002 - the first stage
         """Public: refuse what are not some of the coordinates, each once and in order."""
@@ -131,8 +146,8 @@ class HashVoteRound:
         result_list(found["stages"], "stages", 1, 1)
         coordinates = result_list(found["coordinates"], "coordinates", 1, self._most)
 
-        for before, one in pairwise([-1, *coordinates]):
-            result_whole_number(one, "coordinates", before + 1, self.coordinates - 1)
+        for before, coordinate in pairwise([-1, *coordinates]):
+            result_whole_number(coordinate, "coordinates", before + 1, self.coordinates - 1)
 
         if found["selected"] not in (coordinates, []):
             refuse_result("selected", "be the coordinates, or none", found["selected"])
@@ -148,14 +163,14 @@ def hash_vote_signed_sums(seed: Ints, number: Ints, count: int) -> list[int]:
     """
     low = number & (2**31 - 1)
     high = number >> 31
-    found = [0] * count
+    sums = [0] * count
     for rows in _pieces(len(seed), count):
         signs = hash_signs(seed[rows], count).astype(np.int64)
         # Two halves of 31 bits: sums of 2**22 of them stay below 2**63.
         parts = zip((low[rows] @ signs).tolist(), (high[rows] @ signs).tolist(), strict=True)
-        found = [total + (b << 31) + a for total, (a, b) in zip(found, parts, strict=True)]
+        sums = [total + (b << 31) + a for total, (a, b) in zip(sums, parts, strict=True)]
 
-    return found
+    return sums
 
 
 def _pieces(n: int, count: int) -> list[slice]:

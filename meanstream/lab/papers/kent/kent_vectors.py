@@ -180,12 +180,12 @@ class CoordinateMeans(EstimatorTraits):
         `predicted_stderr` is the root of the summed squared errors of all coordinates.
         """
         said = self.inner.describe()
-        own = self._settings.describe()
+        own_settings = self._settings.describe()
         predicted = math.sqrt(self.coordinates) * float(said["predicted_stderr"])
 
         return (
-            {name: value for name, value in said.items() if name not in own}
-            | own
+            {name: value for name, value in said.items() if name not in own_settings}
+            | own_settings
             | {
                 "coordinates": self.coordinates,
                 "participation": self.participation,
@@ -211,7 +211,7 @@ def _plan_options(univariate: dict[str, Any], between_users: float) -> dict[str,
 def _stacked(settings: Settings, found: Sequence[Estimate], users: int) -> Estimate:
     """Public: one answer of the coordinates' answers, as they are."""
     columns = {
-        name: np.array([float(getattr(one, name)) for one in found])
+        name: np.array([float(getattr(estimate, name)) for estimate in found])
         for name in ("value", "lower", "upper", "stderr", "unclipped")
     }
 
@@ -220,7 +220,10 @@ def _stacked(settings: Settings, found: Sequence[Estimate], users: int) -> Estim
 
 def vector_stages(found: Sequence[Estimate]) -> list[dict[str, Any]]:
     """Public: what was found about each coordinate."""
-    return [{"coordinate": number, "stages": list(one.stages)} for number, one in enumerate(found)]
+    return [
+        {"coordinate": number, "stages": list(estimate.stages)}
+        for number, estimate in enumerate(found)
+    ]
 
 
 def vector_estimate(

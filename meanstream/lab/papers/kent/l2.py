@@ -59,20 +59,20 @@ def walsh_hadamard(rows: npt.ArrayLike) -> Floats:
            [10., -2., -4.,  0.]])
     """
     # In this order the reshaped array is a view, through which `found` is changed in place.
-    found = np.array(rows, dtype=np.float64, order="C")
-    d = found.shape[-1]
+    transformed = np.array(rows, dtype=np.float64, order="C")
+    d = transformed.shape[-1]
     require(d >= 1 and d & (d - 1) == 0, "dimension", "be a power of two", d)
     half = 1
 
     while half < d:
         # Pairs of blocks of this length: (a, b) becomes (a + b, a - b).
-        pairs = found.reshape(*found.shape[:-1], d // (2 * half), 2, half)
+        pairs = transformed.reshape(*transformed.shape[:-1], d // (2 * half), 2, half)
         upper = pairs[..., 0, :] - pairs[..., 1, :]
         pairs[..., 0, :] += pairs[..., 1, :]
         pairs[..., 1, :] = upper
         half *= 2
 
-    return found
+    return transformed
 
 
 class RandomRotation:
@@ -341,17 +341,19 @@ class L2(CoordinateMeans):
 
     def _finish(self, found: Sequence[Estimate], public: Public, users: int) -> Estimate:  # noqa: ARG002 - no use of it
         raw = (
-            self.rotation.backward(np.array([float(one.unclipped) for one in found])) * self.radius
+            self.rotation.backward(np.array([float(estimate.unclipped) for estimate in found]))
+            * self.radius
         )
         # Every rotated coordinate has the same weight in every original one.
         stderr = np.full(
             self.dimension,
-            self.radius * math.sqrt(float(np.mean([float(one.stderr) ** 2 for one in found]))),
+            self.radius
+            * math.sqrt(float(np.mean([float(estimate.stderr) ** 2 for estimate in found]))),
         )
         margin = float(ndtri(0.5 * (1.0 + self._settings.level))) * stderr
         norm = float(np.sqrt((raw**2).sum()))
         value = raw * min(1.0, self.radius / max(norm, self.radius))
-        most = min(self.radius, 1.0)
+        farthest = min(self.radius, 1.0)
 
         return vector_estimate(
             self._settings,
@@ -359,8 +361,8 @@ class L2(CoordinateMeans):
             stderr=stderr,
             users=users,
             value=np.clip(value, -1.0, 1.0),
-            lower=np.clip(raw - margin, -most, most),
-            upper=np.clip(raw + margin, -most, most),
+            lower=np.clip(raw - margin, -farthest, farthest),
+            upper=np.clip(raw + margin, -farthest, farthest),
             stages=vector_stages(found),
         )
 

@@ -211,9 +211,9 @@ class Mixture(EstimatorTraits):
 
             if (predicted := self._predicted_stderr()) < best:
                 best = predicted
-                found = (self.constant, self.bins)
+                chosen = (self.constant, self.bins)
 
-        self.constant, self.bins = found
+        self.constant, self.bins = chosen
 
     def _half_width(self, widest: float) -> float:
         log = max(math.log(self._settings.users * self.threshold * self.epsilon**2), 1.0)
@@ -241,8 +241,8 @@ class Mixture(EstimatorTraits):
 
     def closest(self, summaries: Summaries, middles: Floats) -> Ints:
         """Private: the component whose bin's middle is closest to each user's mean; -1 below the threshold."""
-        found = np.abs(summaries.mean[:, np.newaxis] - middles).argmin(axis=1)
-        return np.where(summaries.count >= self.threshold, found, -1)
+        nearest = np.abs(summaries.mean[:, np.newaxis] - middles).argmin(axis=1)
+        return np.where(summaries.count >= self.threshold, nearest, -1)
 
     def offset(self, summaries: Summaries, middles: Floats) -> tuple[Ints, Floats]:
         """Private: the closest component, and the distance to its middle in clipping widths.
@@ -263,13 +263,13 @@ class Mixture(EstimatorTraits):
             np.array(public[name]) for name in ("middles", "shares", "share_stderr")
         )
         wide = 3.0 * self.bins.half_width
-        known = share >= 0.5 * self.least_weight
-        weight = np.where(known, share, 1.0)
-        move = np.where(known, wide * offsets / weight, 0.0)
+        is_known = share >= 0.5 * self.least_weight
+        weight = np.where(is_known, share, 1.0)
+        move = np.where(is_known, wide * offsets / weight, 0.0)
         # Of a ratio: the errors of both parts, to first order.
         stderr = np.sqrt((wide * noise / weight) ** 2 + (move * share_error / weight) ** 2)
-        stderr = np.where(known & np.isfinite(stderr), stderr, 1.0)
-        margin = np.where(known, float(ndtri(0.5 * (1.0 + self._settings.level))) * stderr, 2.0)
+        stderr = np.where(is_known & np.isfinite(stderr), stderr, 1.0)
+        margin = np.where(is_known, float(ndtri(0.5 * (1.0 + self._settings.level))) * stderr, 2.0)
 
         users = int(public["users"]) + tally.n
         estimate = vector_estimate(

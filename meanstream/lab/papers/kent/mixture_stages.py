@@ -11,12 +11,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from meanstream.lab.papers.kent.hash_vote_stage import hash_vote_signed_sums
-from meanstream.lab.papers.kent.public_hash import SEED_BITS, hash_seeds, hash_signs, hash_users
-from meanstream.lab.papers.kent.vote_stage import pair_vote_counts
+from meanstream.lab.papers.kent.hash_vote_stage import HashedStage
+from meanstream.lab.papers.kent.public_hash import hash_signs
+from meanstream.lab.papers.kent.vote_stage import VotingStage, pair_vote_counts
 from meanstream.operators.noise.random_bits import RandomWords
-from meanstream.operators.records import Bools, Floats, Ints
-from meanstream.operators.rounds.base import exact_round_dot
+from meanstream.operators.records import Floats, Ints
 from meanstream.operators.rounds.channels.base import Mechanism
 from meanstream.operators.rounds.localization import Bins
 from meanstream.operators.rounds.round_records import Estimate, Public, Reports, Summaries, Tally
@@ -37,7 +36,7 @@ from meanstream.operators.rounds.votes.registry import Votes
 Answer = Callable[[Tally, Public, Floats, Floats], Estimate]
 
 
-class ModeVoteRound:
+class ModeVoteRound(VotingStage):
     """First stage: votes for bins of [-1, 1].
 
     The bins with the most votes, no two side by side, are the components'.
@@ -72,33 +71,23 @@ class ModeVoteRound:
         self.epsilon = votes.epsilon
         self._in_pairs = in_pairs
         self.bins = bins
-        self._votes = votes
+        self.votes = votes
         self._ballot = ballot
         self._components = components
 
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:  # noqa: ARG002 - the first
         """Private to public: one randomized row per user."""
-        return self._votes.randomize(self._ballot(summaries), words)
-
-    def valid(self, reports: Reports, public: Public) -> Bools:  # noqa: ARG002 - the first stage
-        """Public: tell which rows a voter can have sent."""
-        return self._votes.valid(reports)
-
-    def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - the first stage
-        """Public: count the ones in each bin."""
-        if len(reports):
-            return Tally(len(reports), tuple(self._votes.counts(reports)))
-        return Tally()
+        return self.votes.randomize(self._ballot(summaries), words)
 
     def decode(self, tally: Tally, public: Public) -> Public:  # noqa: ARG002 - the first stage
         """Public: the middles of the elected bins, in order."""
         counts = Tally(tally.n, tally.sums or (0,) * self.bins.count)
         if self._in_pairs:
             elected = mixture_peaks(pair_vote_counts(counts), self._components, apart=2)
-            middles = [self.bins.edges(one)[1] for one in elected]
+            middles = [self.bins.edges(number)[1] for number in elected]
         else:
             elected = mixture_peaks(counts.sums, self._components, apart=1)
-            middles = [float(np.mean(self.bins.edges(one))) for one in elected]
+            middles = [float(np.mean(self.bins.edges(number))) for number in elected]
 
         stage = {"stage": self.name, "users": tally.n, "bins": self.bins.count, "middles": middles}
         return {"users": tally.n, "middles": middles, "stages": [stage]}
@@ -109,7 +98,7 @@ class ModeVoteRound:
         result_whole_number(found["users"], "users", 0)
         result_list(found["stages"], "stages", 1, 1)
         middles = result_numbers(found["middles"], "middles", self._components, -1.0, 1.0)
-        chosen = [result_row([one], ["middles"], self._middles) for one in middles]
+        chosen = [result_row([middle], ["middles"], self._middles) for middle in middles]
 
         if any(b - a <= (2 if self._in_pairs else 1) for a, b in pairwise(chosen)):
             refuse_result("middles", "be of bins in order that are not side by side", middles)
@@ -118,11 +107,16 @@ class ModeVoteRound:
     def _middles(self) -> list[tuple[float]]:
         """Public: every middle that can be elected."""
         if self._in_pairs:
-            return [(self.bins.edges(one)[1],) for one in range(max(self.bins.count - 1, 1))]
-        return [(float(np.mean(self.bins.edges(one))),) for one in range(self.bins.count)]
+            return [
+                (self.bins.edges(bin_number)[1],)
+                for bin_number in range(max(self.bins.count - 1, 1))
+            ]
+        return [
+            (float(np.mean(self.bins.edges(bin_number))),) for bin_number in range(self.bins.count)
+        ]
 
 
-class ComponentVoteRound:
+class ComponentVoteRound(VotingStage):
     """Second stage: votes for the closest component.
 
     Notes
@@ -141,16 +135,6 @@ class ComponentVoteRound:
         """Private to public: one randomized row per user."""
         return self.votes.randomize(self._closest(summaries, np.array(public["middles"])), words)
 
-    def valid(self, reports: Reports, public: Public) -> Bools:  # noqa: ARG002 - the same votes for any components
-        """Public: tell which rows a voter can have sent."""
-        return self.votes.valid(reports)
-
-    def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - the same votes for any components
-        """Public: count the ones for each component."""
-        if len(reports):
-            return Tally(len(reports), tuple(self.votes.counts(reports)))
-        return Tally()
-
     def decode(self, tally: Tally, public: Public) -> Public:
         """Public: the share of users closest to each component, unbiased, and its standard error."""
         sums = tally.sums or (0,) * self.votes.bins
@@ -160,11 +144,11 @@ class ComponentVoteRound:
         if tally.n:
             stderr = np.sqrt(self.votes.share_variance(np.clip(share, 0.0, 1.0), tally.n)).tolist()
 
-        found = {"shares": share.tolist(), "share_stderr": stderr}
-        stage = {"stage": self.name, "users": tally.n, **found}
+        shares_found = {"shares": share.tolist(), "share_stderr": stderr}
+        stage = {"stage": self.name, "users": tally.n, **shares_found}
         return {
             **public,
-            **found,
+            **shares_found,
             "users": int(public["users"]) + tally.n,
             "stages": [*public["stages"], stage],
         }
@@ -179,7 +163,7 @@ class ComponentVoteRound:
         result_numbers(found["share_stderr"], "share_stderr", self.votes.bins, 0.0, MOST)
 
 
-class ComponentMeanRound(LastRound):
+class ComponentMeanRound(LastRound, HashedStage):
     """Last stage: one number per user, its distance from the closest component times that component's public sign.
 
     Notes
@@ -202,36 +186,26 @@ class ComponentMeanRound(LastRound):
         self.epsilon = channel.epsilon
         self.channel = channel
         self._offset = offset
-        self._components = components
+        self.coordinates = components
         self._answer = answer
         self._key = b"component " + seed.encode()
 
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:
         """Private to public: a seed, and one randomized number."""
-        seed = hash_seeds(hash_users(summaries.user, self._key))
+        seed = self.seeds(summaries)
         component, distance = self._offset(summaries, np.array(public["middles"]))
-        sign = hash_signs(seed, self._components)[np.arange(len(seed)), component]
+        sign = hash_signs(seed, self.coordinates)[np.arange(len(seed)), component]
         return np.stack([seed, self.channel.randomize(sign * distance, words)], axis=1)
-
-    def valid(self, reports: Reports, public: Public) -> Bools:  # noqa: ARG002 - the same for any components
-        """Public: tell which rows hold a seed and a number of the channel."""
-        good = (reports[:, 0] >= 0) & (reports[:, 0] < 1 << SEED_BITS)
-        return np.asarray(good & self.channel.valid(reports[:, 1]), dtype=np.bool_)
-
-    def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - the same for any components
-        """Public: sum of squares of the numbers, then for each component their sum with its signs."""
-        if not len(reports):
-            return Tally()
-        sums = hash_vote_signed_sums(reports[:, 0], reports[:, 1], self._components)
-        return Tally(len(reports), (exact_round_dot(reports[:, 1], reports[:, 1]), *sums))
 
     def decode(self, tally: Tally, public: Public) -> Estimate:
         """Public: the distances of each component, averaged over all users."""
-        offsets = np.zeros(self._components)
-        noise = np.full(self._components, np.inf)
+        offsets = np.zeros(self.coordinates)
+        noise = np.full(self.coordinates, np.inf)
 
         if tally.n:
-            offsets = self.channel.step * np.array([float(one) for one in tally.sums[1:]]) / tally.n
+            offsets = (
+                self.channel.step * np.array([float(number) for number in tally.sums[1:]]) / tally.n
+            )
             square = self.channel.step**2 * float(tally.sums[0]) / tally.n
             noise = np.sqrt(np.maximum(square - offsets**2, 0.0) / tally.n)
 

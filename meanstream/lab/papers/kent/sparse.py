@@ -317,23 +317,25 @@ class SparseSelect(CoordinateMeans):
         threshold: str | int = "min",
         **options: Any,
     ) -> None:
-        own = Settings(
+        settings = Settings(
             method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level
         )
         require_sparsity(sparsity, dimension)
         self.dimension = dimension
         self.sparsity = sparsity
-        self.threshold = kent_univariate_threshold_size(threshold, own.known_sizes)
-        self.cut = self._cut(own) if cut is None else cut
+        self.threshold = kent_univariate_threshold_size(threshold, settings.known_sizes)
+        self.cut = self._cut(settings) if cut is None else cut
 
         if clip_constant is None:
-            clip_constant = max(ETAS, key=lambda eta: self._clarity(own, eta)) if own.tuned else ETA
+            clip_constant = (
+                max(ETAS, key=lambda eta: self._clarity(settings, eta)) if settings.tuned else ETA
+            )
 
         require_positive(clip_constant=clip_constant, cut=self.cut)
         self.clip = math.sqrt(clip_constant * sparsity)
-        self.gain = own.known_sizes.tail(self.threshold)
+        self.gain = settings.known_sizes.tail(self.threshold)
         self.least_score = (
-            HALF * self.gain * (sparse_mark_score(sparsity, self.clip) if own.tuned else 1.0)
+            HALF * self.gain * (sparse_mark_score(sparsity, self.clip) if settings.tuned else 1.0)
         )
 
         # Half of the users measure: the inner procedure is told of these.
@@ -347,12 +349,12 @@ class SparseSelect(CoordinateMeans):
         )
         super().__init__(half, sparsity, seed=seed, participation=1, threshold=threshold, **options)
 
-        self._settings = own
+        self._settings = settings
         vote = HashVoteRound(
             self.marks,
             coordinates=dimension,
             clip=self.clip,
-            channel=self._channel(own, self.clip),
+            channel=self._channel(settings, self.clip),
             select=self.select,
             most=sparsity,
             seed=seed,
@@ -410,7 +412,7 @@ class SparseSelect(CoordinateMeans):
 
         if public["selected"]:
             for name, column in columns.items():
-                column[public["selected"]] = [float(getattr(one, name)) for one in found]
+                column[public["selected"]] = [float(getattr(estimate, name)) for estimate in found]
 
         for name in ("lower", "upper"):
             columns[name] = np.clip(columns[name], -1.0, 1.0)

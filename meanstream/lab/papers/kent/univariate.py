@@ -182,9 +182,9 @@ class Kent(EstimatorTraits):
                 self.shares = (voters, 1.0 - voters)
                 if (predicted := self._predicted_stderr()) < best:
                     best = predicted
-                    found = (self.constant, self.bins, self.shares)
+                    chosen = (self.constant, self.bins, self.shares)
 
-        self.constant, self.bins, self.shares = found
+        self.constant, self.bins, self.shares = chosen
 
     def _half_width(self) -> float:
         """Equations 30 and 101; a variance below 1 narrows the bins of mode "tuned"."""

@@ -26,7 +26,23 @@ from meanstream.operators.rounds.round_results import (
 from meanstream.operators.rounds.votes.registry import Votes
 
 
-class VoteRound:
+class VotingStage:
+    """A stage in which each user sends one randomized row of votes."""
+
+    votes: Votes
+
+    def valid(self, reports: Reports, public: Public) -> Bools:  # noqa: ARG002 - whatever was before
+        """Public: tell which rows a voter can have sent."""
+        return self.votes.valid(reports)
+
+    def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - whatever was before
+        """Public: count the ones for each bin."""
+        if not len(reports):
+            return Tally()
+        return Tally(len(reports), tuple(self.votes.counts(reports)))
+
+
+class VoteRound(VotingStage):
     """First stage: randomized votes for bins of [-1, 1].
 
     Parameters
@@ -61,35 +77,25 @@ class VoteRound:
     ) -> None:
         self.epsilon = settings.epsilon
         self.bins = bins
-        self._votes = votes
+        self.votes = votes
         self._ballot = ballot
         self._reach = reach
 
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:  # noqa: ARG002 - the first
         """Private to public: one randomized row per user."""
-        return self._votes.randomize(self._ballot(summaries), words)
-
-    def valid(self, reports: Reports, public: Public) -> Bools:  # noqa: ARG002 - the first stage
-        """Public: tell which rows a voter can have sent."""
-        return self._votes.valid(reports)
-
-    def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - the first stage
-        """Public: count the ones in each bin."""
-        if not len(reports):
-            return Tally()
-        return Tally(len(reports), tuple(self._votes.counts(reports)))
+        return self.votes.randomize(self._ballot(summaries), words)
 
     def decode(self, tally: Tally, public: Public) -> Public:  # noqa: ARG002 - the first stage
         """Public: the window around the bin with the most votes; of equal ones, the first."""
-        found: dict[str, Any] = {"stage": self.name, "users": tally.n, "bins": self.bins.count}
+        facts: dict[str, Any] = {"stage": self.name, "users": tally.n, "bins": self.bins.count}
         window = ClipWindow()
 
         if tally.n:
             elected = int(np.argmax(tally.sums))
             window = self.bins.window(elected, self._reach)
-            found |= {"bin": elected, "votes": tally.sums[elected]}  # randomized zeros vote too
+            facts |= {"bin": elected, "votes": tally.sums[elected]}  # randomized zeros vote too
 
-        return {"users": tally.n, **window.as_public(), "stages": [found | window.as_public()]}
+        return {"users": tally.n, **window.as_public(), "stages": [facts | window.as_public()]}
 
     def check(self, found: Public, public: Public) -> None:  # noqa: ARG002 - the first stage
         """Public: refuse what is no window of this vote: they are few, and all known."""
@@ -102,11 +108,14 @@ class VoteRound:
     @cached_property
     def _windows(self) -> list[tuple[float, ...]]:
         """Public: every window that can be elected."""
-        return [(one.lower, one.upper, one.center) for one in (*self.windows(), ClipWindow())]
+        return [
+            (window.lower, window.upper, window.center)
+            for window in (*self.windows(), ClipWindow())
+        ]
 
     def windows(self) -> list[ClipWindow]:
         """Public: the windows of all bins."""
-        return [self.bins.window(which, self._reach) for which in range(self.bins.count)]
+        return [self.bins.window(bin_number, self._reach) for bin_number in range(self.bins.count)]
 
     def usual_window(self) -> ClipWindow:
         """Public: the window if the mean is 0."""
@@ -126,7 +135,7 @@ class VoteRound:
         spared : int
             Number of bins whose window would still hold the mean.
         """
-        noise = float(np.sqrt(self._votes.share_variance(0.0, max(voters, 1.0))))
+        noise = float(np.sqrt(self.votes.share_variance(0.0, max(voters, 1.0))))
         return round_wrong_bin_chance(share / noise, right=right, wrong=self.bins.count - spared)
 
 
@@ -144,22 +153,22 @@ class PairVoteRound(VoteRound):
 
     def decode(self, tally: Tally, public: Public) -> Public:  # noqa: ARG002 - the first stage
         """Public: the window around the pair with the most votes; of equal ones, the first."""
-        found: dict[str, Any] = {"stage": self.name, "users": tally.n, "bins": self.bins.count}
+        facts: dict[str, Any] = {"stage": self.name, "users": tally.n, "bins": self.bins.count}
         window = ClipWindow()
 
         if tally.n:
             counts = pair_vote_counts(tally)
             elected = int(np.argmax(counts))
             window = _pair_window(self.bins, elected, self._reach)
-            found |= {"bin": elected, "votes": counts[elected]}  # randomized zeros vote too
+            facts |= {"bin": elected, "votes": counts[elected]}  # randomized zeros vote too
 
-        return {"users": tally.n, **window.as_public(), "stages": [found | window.as_public()]}
+        return {"users": tally.n, **window.as_public(), "stages": [facts | window.as_public()]}
 
     def windows(self) -> list[ClipWindow]:
         """Public: the windows of all pairs."""
         return [
-            _pair_window(self.bins, which, self._reach)
-            for which in range(max(self.bins.count - 1, 1))
+            _pair_window(self.bins, bin_number, self._reach)
+            for bin_number in range(max(self.bins.count - 1, 1))
         ]
 
     def usual_window(self) -> ClipWindow:
@@ -168,7 +177,7 @@ class PairVoteRound(VoteRound):
 
     def chance_of_failure(self, voters: float, share: float, *, right: int, spared: int) -> float:
         """Predict as `VoteRound` does; the counts of two bins carry the noise of two."""
-        noise = float(np.sqrt(2.0 * self._votes.share_variance(0.0, max(voters, 1.0))))
+        noise = float(np.sqrt(2.0 * self.votes.share_variance(0.0, max(voters, 1.0))))
         return round_wrong_bin_chance(
             share / noise, right=right, wrong=self.bins.count - 1 - spared
         )

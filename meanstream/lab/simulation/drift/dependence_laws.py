@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
+from scipy.signal import lfilter
 
 from meanstream.lab.simulation.simulation_result import Track
 from meanstream.operators.agents.agents import Agents, AgentsSettings
@@ -99,11 +100,11 @@ class DependentSamples:
         """Long-run variance over the variance of a sample, of an agent that depends."""
         correlated = (1 + self.number) / (1 - self.number)
         shocks = 1 + self.number * ((1 + SHOCKS_CORRELATION) / (1 - SHOCKS_CORRELATION) - 1)
-        found = {
+        ratios = {
             "none": 1.0, "bursts": self.number, "ma": self.number + 1, "cycle": 1 - CYCLE_SHARE, "shocks": shocks,
         }  # fmt: skip
 
-        return found.get(self.kind, correlated)
+        return ratios.get(self.kind, correlated)
 
     def draw(
         self, rng: np.random.Generator, steps: int, agents: int, share: Floats | None = None
@@ -148,13 +149,9 @@ class DependentSamples:
 
 def _correlated(noise: Floats, rho: float) -> Floats:
     """Make a stationary AR(1) process of independent innovations of variance 1."""
-    found = np.empty_like(noise)
-    found[0] = noise[0]
-
-    for step in range(1, len(noise)):
-        found[step] = rho * found[step - 1] + math.sqrt(1 - rho * rho) * noise[step]
-
-    return found
+    innovation = math.sqrt(1 - rho * rho)
+    later, _ = lfilter([innovation], [1.0, -rho], noise[1:], axis=0, zi=rho * noise[:1])
+    return np.concatenate([noise[:1], later])
 
 
 def _markov(rng: np.random.Generator, shape: tuple[int, int], rho: float, share: Floats) -> Floats:
@@ -295,9 +292,9 @@ def simulate_dependence(config: DependenceConfig, track: Track = iter) -> Depend
     True
     """
     chunks = [range(r, r + 1) for r in range(config.runs)]
-    found = np.array([_run(config, config.seed + r) for chunk in track(chunks) for r in chunk])
-    mean = dict(zip(_MEASURED, found.mean(axis=0).T.tolist(), strict=True))
-    spread = found.std(axis=0, ddof=1 if config.runs > 1 else 0) / np.sqrt(config.runs)
+    measured = np.array([_run(config, config.seed + r) for chunk in track(chunks) for r in chunk])
+    mean = dict(zip(_MEASURED, measured.mean(axis=0).T.tolist(), strict=True))
+    spread = measured.std(axis=0, ddof=1 if config.runs > 1 else 0) / np.sqrt(config.runs)
 
     return DependenceResult(
         checkpoints=config.checkpoints,
@@ -333,7 +330,7 @@ def _run(config: DependenceConfig, seed: int) -> Floats:
     followed = FollowedReleases(settings)
     agents.add_agents([str(agent) for agent in range(config.agents)])
     cuts = sorted({*range(0, last, LONGEST_BLOCK), *config.checkpoints})
-    found = []
+    measured = []
 
     for first, until in pairwise([0, *cuts[1:]] if cuts[0] == 0 else [0, *cuts]):
         block = samples[first:until]
@@ -345,9 +342,9 @@ def _run(config: DependenceConfig, seed: int) -> Floats:
         followed.observe(batch.releases, batch.before)
 
         if until in config.checkpoints:
-            found.append(_measured(config, agents, followed, mean, variance * ratio))
+            measured.append(_measured(config, agents, followed, mean, variance * ratio))
 
-    return np.array(found)
+    return np.array(measured)
 
 
 def _measured(

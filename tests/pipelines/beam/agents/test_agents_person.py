@@ -11,7 +11,6 @@ import apache_beam as beam
 import numpy as np
 import pytest
 
-from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.operators.agents.admission import PersonCounts
 from meanstream.pipelines.beam.agents.agent_transforms import ReleaseMeans, agent_batch
 from meanstream.pipelines.beam.agents.agents_shard import AgentShard
@@ -22,6 +21,7 @@ from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS, release_li
 from tests.pipelines.beam.support.collecting import run
 from tests.streaming.conftest import World
 from tests.streaming.support.rounds_world import SECRET
+from tests.streaming.support.scripted_source import ScriptedSource
 
 LIMITED = replace(SETTINGS, per_person=2)
 N = 400

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.pipelines.beam.agents.agent_transforms import CollaborateAgents
 from meanstream.pipelines.beam.beam_runners import runner_arguments
 from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
@@ -30,6 +29,7 @@ from tests.pipelines.beam.support.prism import RUNNERS
 from tests.pipelines.command_line import SECRET, arguments, meanstream
 from tests.servers.conftest import broker_address, new_topic  # noqa: F401 - fixtures
 from tests.streaming.support.rounds_world import RoundsWorld, rounds_settings, samples
+from tests.streaming.support.scripted_source import ScriptedSource
 
 MAPPING = ColumnMapping(agent="user", owner="user")
 """As `run rounds` has it: a record without a valid value makes its user take part."""

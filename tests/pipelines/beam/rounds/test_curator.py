@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.rounds.central_rounds import ReleaseWords
 from meanstream.operators.rounds.round_records import Tally
@@ -27,6 +26,7 @@ from tests.pipelines.beam.support.collecting import lines, run
 from tests.pipelines.beam.support.keyed import cells, take
 from tests.streaming.rounds.test_rounds_vectors import vector_settings, vectors, write
 from tests.streaming.support.rounds_world import RoundsWorld, rounds_settings, samples
+from tests.streaming.support.scripted_source import ScriptedSource
 
 CURATORS: dict[str, dict[str, Any]] = {
     "ratio": {"estimator": "cummings.ratio"},

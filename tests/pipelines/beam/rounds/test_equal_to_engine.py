@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.pipelines.beam.beam_runners import runner_arguments
 from meanstream.pipelines.beam.element_types.beam_source import SourceLocation
 from meanstream.pipelines.beam.rounds.round_transforms import RunRounds, sample_batch
@@ -25,6 +24,7 @@ from meanstream.streaming.store.secret_source import key_derived_from_secret
 from tests.pipelines.beam.support.collecting import lines, run
 from tests.pipelines.beam.support.prism import on_prism
 from tests.streaming.support.rounds_world import DAY, SECRET, RoundsWorld, rounds_settings, samples
+from tests.streaming.support.scripted_source import ScriptedSource
 
 CASES = {
     "two stages": {},

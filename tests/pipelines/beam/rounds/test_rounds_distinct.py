@@ -15,7 +15,6 @@ from apache_beam.io.gcp.pubsub import PubsubMessage
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming
 
-from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.pipelines.beam.agents.agent_transforms import agent_batch
 from meanstream.pipelines.beam.input import parse_messages as parsing
@@ -37,6 +36,7 @@ from tests.pipelines.beam.rounds.test_curator import CURATORS
 from tests.pipelines.beam.support.collecting import collector, lines, run, run_pipeline
 from tests.streaming.rounds.test_rounds_vectors import vector_settings, vectors
 from tests.streaming.support.rounds_world import DAY, RoundsWorld, rounds_settings, samples
+from tests.streaming.support.scripted_source import ScriptedSource
 
 STREAM = samples()
 N = len(STREAM)
@@ -44,6 +44,7 @@ CASES: dict[str, dict[str, Any]] = {
     "days": {},
     "sliding": {"window": "2d,1d", "user_budget": 1e3},
     "sessions": {"window": "session:1h", "estimator": "plan"},
+    "watched": {"estimator": "plan", "users": 20_000},
     "one shot": {"estimator": "one_shot"},
     "budget": {"estimator": "one_shot", "user_budget": 4.0},
     "curator": CURATORS["sizes public"] | {"users": 12},

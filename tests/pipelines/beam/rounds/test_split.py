@@ -14,7 +14,6 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pipeline import PipelineVisitor
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.operators.rounds.round_records import Summaries
 from meanstream.pipelines.beam.element_types.columns_coder import ColumnsCoder
 from meanstream.pipelines.beam.rounds import two_sides as sides
@@ -38,6 +37,7 @@ from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.window_widths import Window
 from tests.pipelines.beam.support.collecting import collector, lines, run, run_pipeline
 from tests.streaming.support.rounds_world import RoundsWorld, rounds_settings, samples
+from tests.streaming.support.scripted_source import ScriptedSource
 
 PRIVATE = (ForRound, UserBatch, UserSamples, SampleColumns, UserSums, Summaries)
 

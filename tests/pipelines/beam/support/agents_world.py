@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.open_source import open_source
@@ -18,6 +17,7 @@ from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.store.secret_source import key_derived_from_secret
 from tests.streaming.conftest import World
 from tests.streaming.support.rounds_world import SECRET
+from tests.streaming.support.scripted_source import ScriptedSource
 
 MAPPING = ColumnMapping(agent="agent", value="value", time="time", id="id")
 SETTINGS = AgentsSettings(
