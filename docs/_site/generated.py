@@ -112,15 +112,15 @@ def metrics() -> str:
         rows = [
             (f"`meanstream_{name}{'_total' if of == 'counters' else ''}`", KINDS[of], text)
             for of in KINDS
-            for name, text in getattr(kind, of).items()
+            for name, text in getattr(kind.families, of).items()
         ]
-        if kind.foretells:
+        if kind.families.foretells:
             rows += [
                 (f"`meanstream_{name}`", "histogram", text)
                 for name, text in engine_metrics.FORECASTS.items()
             ]
-        if kind.reasons:
-            reasons = ", ".join(f"`{reason}`" for reason in kind.reasons)
+        if kind.families.reasons:
+            reasons = ", ".join(f"`{reason}`" for reason in kind.families.reasons)
             rows.append(
                 (
                     "`meanstream_rejects_total{reason}`",
@@ -128,7 +128,7 @@ def metrics() -> str:
                     f"Records that were not used: {reasons}.",
                 )
             )
-        if kind.shows_partitions:
+        if kind.families.partitions:
             rows.append(
                 (
                     "`meanstream_partition_lag_events{topic,partition}`",
@@ -136,11 +136,11 @@ def metrics() -> str:
                     engine_metrics.PARTITION_LAG,
                 )
             )
-        if kind.shows_connections:
+        if kind.families.connections:
             rows.append(("`meanstream_kafka_connected{client}`", "gauge", engine_metrics.CONNECTED))
         rows += [
             (f"`{name}`", "gauge or counter", "As the Prometheus client tells it.")
-            for name in kind.process
+            for name in kind.families.process
         ]
         parts += [
             f"## {title}",

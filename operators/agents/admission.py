@@ -38,9 +38,9 @@ def admission_columns(first: Floats, words: Words, room: int) -> Bools:
     [True, True, False]
     """
     require(room >= 0, "room", "be at least 0", room)
-    taken = np.zeros(len(first), np.bool_)
-    taken[np.lexsort((words[:, 1], words[:, 0], first))[:room]] = True
-    return taken
+    is_taken = np.zeros(len(first), np.bool_)
+    is_taken[np.lexsort((words[:, 1], words[:, 0], first))[:room]] = True
+    return is_taken
 
 
 def admission_names(hashes: Words, room: int) -> Bools:
@@ -64,9 +64,9 @@ def admission_names(hashes: Words, room: int) -> Bools:
     >>> admission_names(np.array([3, 1, 2], np.uint64), 2).tolist()
     [False, True, True]
     """
-    taken = np.zeros(len(hashes), np.bool_)
-    taken[np.argsort(hashes, kind="stable")[: max(room, 0)]] = True
-    return taken
+    is_taken = np.zeros(len(hashes), np.bool_)
+    is_taken[np.argsort(hashes, kind="stable")[: max(room, 0)]] = True
+    return is_taken
 
 
 MAX_PERSONS: Final = 1 << 24
@@ -165,19 +165,19 @@ class PersonCounts:
         key = agent * _MIX ^ person
         order = order_by_hash(key)
         ordered = key[order]
-        first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(key)])
-        distinct = ordered[first]
-        many = np.diff(first, append=len(key))
+        starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(key)])
+        distinct = ordered[starts]
+        sizes = np.diff(starts, append=len(key))
         before = self._counted(distinct)
         allowed = np.maximum(self._limit - before, 0)
-        stranger = self._strangers(before, order[first])
+        stranger = self._strangers(before, order[starts])
         allowed[stranger] = 0
 
-        rank = np.arange(len(key)) - np.repeat(first, many)
+        rank = np.arange(len(key)) - np.repeat(starts, sizes)
         fate: Fates = np.empty(len(key), np.int8)
         over = np.where(stranger, TOO_MANY_PERSONS, OVER_PERSON)
-        fate[order] = np.where(rank < np.repeat(allowed, many), COUNTS, np.repeat(over, many))
-        added = np.minimum(many, allowed)
+        fate[order] = np.where(rank < np.repeat(allowed, sizes), COUNTS, np.repeat(over, sizes))
+        added = np.minimum(sizes, allowed)
         self._add(distinct[added > 0], added[added > 0].astype(np.uint16))
         self._persons = len(self) + int(np.count_nonzero((before == 0) & ~stranger))
 
@@ -215,18 +215,18 @@ class PersonCounts:
         """
         key = columns["key"].astype(np.uint64)
         count = columns["count"].astype(np.int64)
-        more = count - self._counted(key)
-        self._add(key[more > 0], more[more > 0].astype(np.uint16))
+        missing = count - self._counted(key)
+        self._add(key[missing > 0], missing[missing > 0].astype(np.uint16))
         self._persons = None
 
     def _counted(self, distinct: Words) -> Ints:
         """Look up how many samples of these persons, in the order of their hashes, count already."""
-        found = np.zeros(len(distinct), np.int64)
+        counted = np.zeros(len(distinct), np.int64)
         for run in self._runs:
-            at = np.minimum(np.searchsorted(run.key, distinct), len(run.key) - 1)
-            found += np.where(run.key[at] == distinct, run.count[at], 0)
+            nearest = np.minimum(np.searchsorted(run.key, distinct), len(run.key) - 1)
+            counted += np.where(run.key[nearest] == distinct, run.count[nearest], 0)
 
-        return found
+        return counted
 
     def _strangers(self, before: Ints, appears: Ints) -> Bools:
         """Say which persons are new and find no room, the later ones in the batch first."""
@@ -281,8 +281,8 @@ def order_by_hash(key: Words) -> Ints:
     shared = packed[1:] == packed[:-1]
 
     if (mixed := shared & (ordered[1:] != ordered[:-1])).any():
-        some = np.flatnonzero(np.isin(packed, packed[1:][mixed]))
-        order[some] = order[some][np.argsort(ordered[some], kind="stable")]
+        mixed_places = np.flatnonzero(np.isin(packed, packed[1:][mixed]))
+        order[mixed_places] = order[mixed_places][np.argsort(ordered[mixed_places], kind="stable")]
 
     return order
 
@@ -294,8 +294,8 @@ def _merged(number: int, runs: list[_Run]) -> _Run:
     order = np.argsort(key, kind="stable")  # which merges what is sorted
     key, count = key[order], count[order]
     begins = np.append(True, key[1:] != key[:-1])[: len(key)]
-    again = np.flatnonzero(~begins)
+    repeated = np.flatnonzero(~begins)
     total = count[begins]
-    np.add.at(total, again - np.arange(1, len(again) + 1), count[again])
+    np.add.at(total, repeated - np.arange(1, len(repeated) + 1), count[repeated])
 
     return _Run(number, key[begins], total)

@@ -177,25 +177,25 @@ def parse_memory(text: str) -> Memory:
     >>> str(parse_memory("half-life: 05000")), str(parse_memory("window:2w")), parse_memory("forever").forgets
     ('half-life:5000', 'window:14d', False)
     """
-    kind, _, rest = text.partition(":")
-    rest = rest.strip()
+    kind, _, length = text.partition(":")
+    length = length.strip()
 
     if text == FOREVER:
         return Memory()
-    require(kind in ("half-life", "window") and rest != "", "memory", _FORMS, text)
+    require(kind in ("half-life", "window") and length != "", "memory", _FORMS, text)
 
-    if rest[-1].isdigit():
+    if length[-1].isdigit():
         require(
-            rest.isascii() and rest.isdigit() and 0 < int(rest[:20]) < ENDLESS,
+            length.isascii() and length.isdigit() and 0 < int(length[:20]) < ENDLESS,
             "memory",
             _FORMS,
             text,
         )
 
-        return Memory(kind, samples=int(rest))
+        return Memory(kind, samples=int(length))
 
     try:
-        seconds = parse_duration("memory", rest)
+        seconds = parse_duration("memory", length)
     except ValueError:
         raise ValueError(f"memory must {_FORMS}, got {text!r}") from None
 

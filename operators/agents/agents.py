@@ -6,7 +6,6 @@ Exact running means, noisy means released on schedule, a batch of samples at a t
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from meanstream.operators.agents.release_times import Counts, Every
 from meanstream.operators.agents.released_rows import (
     PendingReleases,
     ReleaseBatch,
+    ReleasedPiece,
     released_columns,
 )
 from meanstream.operators.agents.sorting import SortedSamples
@@ -40,6 +40,7 @@ from meanstream.operators.agents.state import (
     SEEN,
     AgentRows,
 )
+from meanstream.operators.agents.state_columns import chunks, columns_under
 from meanstream.operators.agents.vote_of_spread import (
     BY_CONTENT,
     BY_TIME,
@@ -283,7 +284,7 @@ class Agents(AgentRows):
         # that are due.
         who = batch.who
         place = np.arange(len(who))
-        begun = len(pending.agent)
+        begun = len(pending.pieces)
         moments: list[Ints] = []
 
         while True:
@@ -294,14 +295,16 @@ class Agents(AgentRows):
 
             # The order within one event time is not public: a release waits for its end.
             due = batch.to_the_end_of_its_time(place, rows["due"][who[place]])
-            now, last = batch.reached(place, due)
+            sums, sample_index = batch.reached(
+                place, due, with_squares=self.settings.kept is not None
+            )
 
             # What a release votes on are the pairs up to its own last sample.
             for counts in counted:
-                counts.count(place, last + 1 - batch.starts[place])
+                counts.count(place, sample_index + 1 - batch.starts[place])
 
-            self._release_all(who[place], now, pending)
-            moments.append(batch.order[last].astype(np.int64, copy=False))
+            self._release_all(who[place], sums, pending)
+            moments.append(batch.order[sample_index].astype(np.int64, copy=False))
 
         # What came after the last release waits, in the same bins, for the next one.
         for counts in counted:
@@ -316,8 +319,8 @@ class Agents(AgentRows):
     def _test(self, batch: SortedSamples, place: Ints) -> None:
         """Ask after each block up to the next release, with a memory, whether own means have changed."""
         rows = self.columns
-        kept = self.settings.kept
-        if kept is None:
+        memory = self.settings.kept
+        if memory is None:
             return
 
         # Tests run after each block of samples, up to the next release or the end of the batch.
@@ -332,15 +335,15 @@ class Agents(AgentRows):
             # As many blocks as most agents have are tested at a time; the others come in the next
             # turns.
             agent = batch.who[place]
-            which = np.arange(min(int(blocks.mean()), _MOST_BLOCKS))
-            ends = np.minimum(which, blocks[:, np.newaxis] - 1)
-            now, _ = batch.reached(
+            offsets = np.arange(min(int(blocks.mean()), _MOST_BLOCKS))
+            ends = np.minimum(offsets, blocks[:, np.newaxis] - 1)
+            sums, _ = batch.reached(
                 place[:, np.newaxis], rows["own_due"][agent, np.newaxis] + BLOCK * ends
             )
-            blocks = np.minimum(blocks, len(which))
+            blocks = np.minimum(blocks, len(offsets))
 
-            for who, moment in kept.changes.to_test(rows, agent, now.moment, blocks):
-                kept.test(rows, who, moment)
+            for who, moment in memory.changes.to_test(rows, agent, sums.moment, blocks):
+                memory.test(rows, who, moment)
 
     def _counted(self, batch: SortedSamples) -> tuple[list[SpreadPairs], HostPairs]:
         """Put the pairs of a batch, and its samples, into the bins of votes and histograms, and into blocks.
@@ -391,9 +394,9 @@ class Agents(AgentRows):
         if not len(agent):
             return
 
-        now = SumsNow.of(rows, agent)._replace(time=np.full(len(agent), time))
-        begun = len(pending.agent)
-        self._release_all(agent, now, pending)
+        sums = SumsNow.of(rows, agent)._replace(time=np.full(len(agent), time))
+        begun = len(pending.pieces)
+        self._release_all(agent, sums, pending)
         self.touch(agent)
 
         # Nobody has new pairs here: the host votes once for all of them together.
@@ -417,13 +420,9 @@ class Agents(AgentRows):
         )
 
     def _release_all(self, agent: Ints, now: SumsNow, pending: PendingReleases) -> None:
-        """Release for some agents, of whom none is repeated, in parts.
-
-        What is computed at once stays in a cache.
-        """
-        for first in range(0, len(agent), _TOGETHER):
-            part = slice(first, first + _TOGETHER)
-            self._release(agent[part], now.take(part), pending)
+        """Release for some agents, of whom none is repeated."""
+        for chunk in chunks(len(agent), _TOGETHER):
+            self._release(agent[chunk], now.take(chunk), pending)
 
     def _release(self, agent: Ints, now: SumsNow, pending: PendingReleases) -> None:
         """Noise one sum per agent and note it; `agent` has no repetition."""
@@ -437,48 +436,46 @@ class Agents(AgentRows):
 
         # The same count and sum have the same noise on every retry; another sum has another.
         version = self._noise.version_of(now.number, now.total)
-        histogram = settings.histogram
-
-        # Histograms are released at some of the releases only, as they cost the same at each.
-        if histogram is not None:
-            some = np.flatnonzero(histogram.due(rows, agent, now.number))
-            version[some] = histogram.version(rows, agent[some], version[some], self._noise)
-            own = NoiseIds(self.owner[agent[some]], index[some], version[some])
-            if len(some):
-                histogram.cast(rows, agent[some], now.number[some], own, self._noise)
-
         ids = NoiseIds(owner=self.owner[agent], index=index, version=version)
+        if settings.histogram is not None:
+            settings.histogram.release(rows, agent, now.number, ids, self._noise)
+
         if settings.vote is not None and self._host is None:
             settings.vote.cast_alone(rows, agent, ids, self._noise)
 
         fresh = settings.fresh.sample(self._noise.bits(ids, AGENT_MEANS.at()))
-        told = self._noised(agent, index, now, fresh)
+        released = self._noised(agent, index, now, fresh)
 
         # What was released is kept exactly as it was told: a restart must not draw again.
         rows["released"][agent] = index
         rows["released_count"][agent] = now.number
-        rows["released_total"][agent] = told.total
-
+        rows["released_total"][agent] = released.total
         if isinstance(settings.times, Counts):
-            goes_on = index < settings.horizon
-            # Many samples of one time may have passed several numbers of the schedule.
-            passed = np.maximum(index, settings.times.releases_up_to(now.number))
-            upcoming = settings.times.at(np.where(goes_on, passed, 0) + 1)
-            rows["due"][agent] = np.where(goes_on, upcoming, NEVER)
+            rows["due"][agent] = self._next_due(settings.times, index, now.number)
 
-        pending.add(
+        piece = ReleasedPiece(
             agent=agent,
             index=index,
-            count=told.count,
-            total=told.total,
+            count=released.count,
+            total=released.total,
             votes=self._votes(agent),
             histogram=self._histogram(agent),
             version=version,
             time=now.time,
-            variance=told.variance,
-            drift=told.drift,
-            since=told.since,
+            variance=released.variance,
+            drift=released.drift,
+            since=released.since,
         )
+        pending.pieces.append(piece)
+
+    def _next_due(self, times: Counts, index: Ints, number: Ints) -> Ints:
+        """Numbers of samples at the releases after these; `NEVER` past the horizon."""
+        goes_on = index < self.settings.horizon
+
+        # Many samples of one time may have passed several numbers of the schedule.
+        passed = np.maximum(index, times.releases_up_to(number))
+        upcoming = times.at(np.where(goes_on, passed, 0) + 1)
+        return np.where(goes_on, upcoming, NEVER)
 
     def _noised(self, agent: Ints, index: Ints, now: SumsNow, fresh: Floats) -> ReleasedSums:
         """Give the number of samples in a release and its noised sum.
@@ -490,17 +487,12 @@ class Agents(AgentRows):
 
         # A counter adds noise of its own to each release, some of it shared with earlier ones.
         if settings.kept is None:
-            state = {name: rows[COUNTER + name] for name in self._counter_state}
-            noise = settings.mechanism.step(state, agent, index, fresh)
+            noise = settings.mechanism.step(columns_under(COUNTER, rows), agent, index, fresh)
             noised = now.total + np.rint(noise).astype(np.int64)
             return ReleasedSums(now.number, noised, settings.sum_variance(index))
 
         turn = np.full(len(agent), self.window)
         return settings.kept.release(rows, agent, index=index, now=now, turn=turn, fresh=fresh)
-
-    @cached_property
-    def _counter_state(self) -> list[str]:
-        return list(self.settings.mechanism.init(1))
 
     def _votes(self, agent: Ints) -> Ints:
         """Public: the votes that each agent has cast; without entries where no one votes."""

@@ -30,6 +30,7 @@ from meanstream.operators.agents.own_histogram import (
 )
 from meanstream.operators.agents.release_times import Counts, Every, Steady, parse_release_times
 from meanstream.operators.agents.released_change_tests import ReleaseChanges
+from meanstream.operators.agents.settings_privacy import agents_numeric_slack, pure_losses
 from meanstream.operators.agents.vote_of_spread import (
     BY_CONTENT,
     BY_TIME,
@@ -60,14 +61,9 @@ from meanstream.operators.noise.group_privacy import group_epsilon, odds_of_a_gu
 from meanstream.operators.noise.keyed import UNSPELLED, GaussianNoise, LaplaceNoise
 from meanstream.operators.noise.loss_distributions import (
     LossDistribution,
-    common_step,
-    composed_losses,
     gaussian_losses,
-    laplace_losses,
     repeated_losses,
-    three_point_losses,
 )
-from meanstream.operators.noise.numerics import refuse_small_epsilon, small_numeric_slack
 from meanstream.operators.records import VOTE_BINS, Floats, Ints
 from meanstream.operators.validation import (
     require,
@@ -223,47 +219,42 @@ class AgentsSettings:
             object.__setattr__(self, name, valid_float(name, getattr(self, name)))
 
         self._remember()
-        if self.levels is not None:
-            object.__setattr__(self, "levels", valid_int("levels", self.levels))
+        for name in ("levels", "per_person"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, valid_int(name, getattr(self, name)))
 
-        if self.name is not None:
-            require_name(self.name)
-
-        require_bounds(self.lower, self.upper)
-        require(
-            self.upper - self.lower <= WIDEST,
-            "lower",
-            f"be at most {WIDEST:g} below upper ({self.upper!r})",
-            self.lower,
-        )
-
-        rule = f"be at least {NARROWEST:g} below upper ({self.upper!r})"
-        require(self.upper - self.lower >= NARROWEST, "lower", rule, self.lower)
-        require_epsilon(self.epsilon)
-        require(0 <= self.delta < 1, "delta", "lie in [0, 1)", self.delta)
-        require(self.mode in ("tuned", "paper"), "mode", "be 'tuned' or 'paper'", self.mode)
-
-        if self.per_person is not None:
-            object.__setattr__(self, "per_person", valid_int("per_person", self.per_person))
-            require(
-                1 <= self.per_person <= MAX_PER_PERSON,
-                "per_person",
-                f"lie in 1..{MAX_PER_PERSON}",
-                self.per_person,
-            )
-
-        require(0 <= self.spread_share < 1, "spread_share", "lie in [0, 1)", self.spread_share)
+        self._check_plain()
         require(usual > 0 or not self.spread_share, "spread_share", SHARE_RULE, self.spread_share)
-        known = (BY_TIME, BY_CONTENT)
-        require(self.pairs in known, "pairs", f"be one of {', '.join(known)}", self.pairs)
         self._check_histogram()
         _ = self.numeric_slack  # it checks its own parameters, as the noise and the schedule do
         object.__setattr__(self, "schedule", str(self.times))
 
         if self.levels is None and self.counter == Pm2.name:
-            object.__setattr__(
-                self, "levels", make_counter(self.counter, horizon=self.horizon).parts
-            )
+            parts = make_counter(self.counter, horizon=self.horizon).parts
+            object.__setattr__(self, "levels", parts)
+
+    def _check_plain(self) -> None:
+        """Refuse what is out of range by itself."""
+        if self.name is not None:
+            require_name(self.name)
+
+        require_bounds(self.lower, self.upper)
+        width = self.upper - self.lower
+        below = f"below upper ({self.upper!r})"
+        require(width <= WIDEST, "lower", f"be at most {WIDEST:g} {below}", self.lower)
+        require(width >= NARROWEST, "lower", f"be at least {NARROWEST:g} {below}", self.lower)
+        require_epsilon(self.epsilon)
+        require(0 <= self.delta < 1, "delta", "lie in [0, 1)", self.delta)
+        require(self.mode in ("tuned", "paper"), "mode", "be 'tuned' or 'paper'", self.mode)
+        require(
+            self.per_person is None or 1 <= self.per_person <= MAX_PER_PERSON,
+            "per_person",
+            f"lie in 1..{MAX_PER_PERSON}",
+            self.per_person,
+        )
+        require(0 <= self.spread_share < 1, "spread_share", "lie in [0, 1)", self.spread_share)
+        pairings = (BY_TIME, BY_CONTENT)
+        require(self.pairs in pairings, "pairs", f"be one of {', '.join(pairings)}", self.pairs)
 
     def _check_histogram(self) -> None:
         """Bring the thresholds to their type, and refuse a histogram where there can be none."""
@@ -283,8 +274,8 @@ class AgentsSettings:
             share > 0 or not self.exceeds, "histogram_share", "be more than 0 with exceeds", share
         )
         plain = self.mode == "tuned" and not self.remembers.forgets
-        other = "be 0, without quantiles and exceeds, in paper mode and with a memory that forgets"
-        require(plain or not share, "histogram_share", other, share)
+        rule = "be 0, without quantiles and exceeds, in paper mode and with a memory that forgets"
+        require(plain or not share, "histogram_share", rule, share)
 
     def _remember(self) -> None:
         """Bring memory, horizon and counter, which go together, to their types."""
@@ -346,7 +337,7 @@ class AgentsSettings:
         sampling: tuple[float, ...] = ()
 
         if self.counter == Optimal.name and isinstance(self.times, Counts):
-            units = (self.per_person or 1) / self._part(self._means_share)
+            units = (self.per_person or 1) / self._part(self.means_share)
             sampling = optimal_counter_sampling(
                 self.times.times(self.horizon), self.epsilon, units=units
             )
@@ -390,7 +381,7 @@ class AgentsSettings:
             # of one person that move together cost a part each, wherever they lie.
             return counter_noise(
                 self.mechanism,
-                epsilon=self.epsilon * self._means_share / units,
+                epsilon=self.epsilon * self.means_share / units,
                 delta=self.delta,
                 sensitivity=self.grid.span,
                 noise=self.noise,
@@ -403,7 +394,7 @@ class AgentsSettings:
             self.mechanism,
             epsilon=self.epsilon,
             delta=self.delta_of_noise,
-            sensitivity=self.grid.span * units / self._part(self._means_share),
+            sensitivity=self.grid.span * units / self._part(self.means_share),
             noise=self.noise,
             calibration=self.calibration,
             composition="basic" if self.mode == "paper" else "concentrated",
@@ -438,31 +429,8 @@ class AgentsSettings:
     def losses(self) -> LossDistribution:
         """Distribution of the privacy loss of one unit over all releases of an agent."""
         if self.mu is None:
-            return self._pure_losses(1)
+            return pure_losses(self, 1)
         return gaussian_losses(self.mu)
-
-    def _pure_losses(self, agents: int) -> LossDistribution:
-        """Losses of one unit in each of several agents, whose means and histograms have noise of their own.
-
-        The votes of agents of one host are one vote, in which the units of a person add up.
-        """
-        draws = self.mechanism.parts * agents
-        each = self.epsilon * self._means_share / self.mechanism.parts
-        counted = [self.histogram_share * self.epsilon] * agents if self.histogram_share else []
-        if self.spread_share:
-            counted.append(agents * self.spread_share * self.epsilon)
-
-        step = common_step([each] * draws + counted)
-
-        # The worst of all that promises a share is an answer of two, and so are several steps of a
-        # staircase.
-        one = laplace_losses(each, step)
-        if isinstance(self.fresh, StaircaseNoise):
-            equal = self.fresh.equal_mass if self.per_person in (None, 1) else 0.0
-            one = three_point_losses(each, equal, step)
-
-        shares = [three_point_losses(share, step=step) for share in counted]
-        return composed_losses([repeated_losses(one, draws), *shares])
 
     @property
     def guessed_right(self) -> float:
@@ -483,54 +451,7 @@ class AgentsSettings:
     @cached_property
     def numeric_slack(self) -> float:
         """What float64 adds to epsilon over all releases of an agent: at most a hundredth of it."""
-        name = "histogram_share" if self.histogram_share else "spread_share"
-        without = {"exceeds": (), name: 0.0} if self.histogram_share else {name: 0.0}
-        parts = self.spread_share or self.histogram_share
-        try:
-            slacks = self._numeric_slacks()
-        except ValueError:
-            if not parts:
-                raise
-            # A share whose noise is out of range is refused below, unless something else is wrong.
-            slacks = [*self._changed(**without)._numeric_slacks(), None]
-
-        if None not in slacks:
-            return sum(slack for slack in slacks if slack is not None)
-
-        # Where all of epsilon is too little for the means alone, that is what is refused.
-        if not parts or None in self._changed(**without)._numeric_slacks():
-            refuse_small_epsilon(
-                self.epsilon,
-                lambda epsilon: None not in self._changed(epsilon=epsilon)._numeric_slacks(),
-            )
-
-        rule = f"be 0, or a part of epsilon ({self.epsilon!r}) that suffices for votes and leaves enough for means"
-        raise ValueError(f"{name} must {rule}, got {getattr(self, name)!r}")
-
-    def _numeric_slacks(self) -> list[float | None]:
-        """Bound what float64 adds to each part of the budget; None where that is too much."""
-        # Each sample of a person may lie in an increment of its own.
-        met = self.mechanism.parts * (self.per_person or 1)
-        draws = min(met, self.horizon) if self.pure else self.mechanism.reach
-        shares = [(self.fresh, self._means_share, draws)]
-        if self.vote is not None:
-            shares.append((self.vote.noise, self.spread_share, self._vote_draws))
-
-        if self.histogram is not None:
-            shares.append((self.histogram.noise, self.histogram_share, self._histogram_draws))
-
-        return [
-            small_numeric_slack(noise, epsilon=self.epsilon * share, delta=self.delta, draws=draws)
-            for noise, share, draws in shares
-        ]
-
-    def _changed(self, **changes: Any) -> AgentsSettings:
-        """Give the same settings with some fields changed, which nothing has checked."""
-        other = object.__new__(type(self))
-        for each in fields(self):
-            object.__setattr__(other, each.name, changes.get(each.name, getattr(self, each.name)))
-
-        return other
+        return agents_numeric_slack(self)
 
     def sum_variance(self, index: Ints) -> Floats:
         """Variance of the noise in released sums, by the index of the release, in squared grid units.
@@ -604,17 +525,20 @@ class AgentsSettings:
         return GaussianNoise(stddev * sensitivity[2] * units)
 
     @property
-    def _means_share(self) -> float:
+    def means_share(self) -> float:
+        """Part of the budget for means: what votes and the histogram leave of it."""
         return 1 - self.spread_share - self.histogram_share
 
     @property
-    def _vote_draws(self) -> int:
+    def vote_draws(self) -> int:
+        """Draws of all votes that a sample could be in."""
         if self.spread_share:
             return min(self.horizon, MOST_VOTES) * VOTE_BINS
         return 0
 
     @property
-    def _histogram_draws(self) -> int:
+    def histogram_draws(self) -> int:
+        """Draws of all histograms of an agent."""
         if self.histogram_share:
             return min(self.horizon, MOST_VOTES) * MOST_BINS
         return 0
@@ -629,7 +553,7 @@ class AgentsSettings:
             return self.delta
         out = f"be more than 0 with noise {self.noise!r}, such as 1e-6, or noise be left out"
         require(self.delta > 0, "delta", out, self.delta)
-        tails = (self.mechanism.reach + self._vote_draws + self._histogram_draws) * TAIL_DELTA
+        tails = (self.mechanism.reach + self.vote_draws + self.histogram_draws) * TAIL_DELTA
         require(
             self.delta > tails,
             "delta",
@@ -697,7 +621,7 @@ class AgentsSettings:
             / self.fresh.stddev
         )
 
-        return means / self._part(self._means_share)
+        return means / self._part(self.means_share)
 
     @property
     def rho(self) -> float:
@@ -741,7 +665,7 @@ class AgentsSettings:
         mu = self.mu_over(agents)
 
         if mu is None:
-            return self._pure_losses(agents)
+            return pure_losses(self, agents)
         return gaussian_losses(mu)
 
     def mu_over(self, agents: int) -> float | None:
@@ -791,16 +715,16 @@ def settings_identity(settings: AgentsSettings) -> dict[str, Any]:
     >>> "memory" in settings_identity(AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6))
     False
     """
-    found = asdict(settings)
-    del found["odds"]  # epsilon says it
+    identity = asdict(settings)
+    del identity["odds"]  # epsilon says it
 
     if settings.memory == FOREVER:
-        del found["memory"]
+        del identity["memory"]
 
     if settings.pairs == BY_TIME:
-        del found["pairs"]
+        del identity["pairs"]
 
     if not settings.histogram_share:
-        del found["histogram_share"], found["exceeds"]
+        del identity["histogram_share"], identity["exceeds"]
 
-    return found
+    return identity

@@ -19,9 +19,9 @@ from meanstream.operators.agents.own_moments import (
     own_doubts,
     own_threshold,
 )
-from meanstream.operators.agents.state_columns import PUBLIC, Column, Columns, Table
+from meanstream.operators.agents.state_columns import PUBLIC, Column, Columns, Table, chunks
 from meanstream.operators.counters.base import counter_lowest_bit
-from meanstream.operators.records import Bools, Floats, Ints
+from meanstream.operators.records import AnyInts, Bools, Floats, Ints
 
 ORDERS = 10
 EACH = 3
@@ -126,7 +126,7 @@ class OwnChanges:
         int array (k,), OwnMoment
             Distinct agents, and what each has at the end of a block.
         """
-        which = np.arange(now.number.shape[1])
+        blocks_of_row = np.arange(now.number.shape[1])
         agents = np.broadcast_to(agent[:, np.newaxis], now.number.shape)
 
         # Most blocks are quiet, and their moments are kept without a test.
@@ -135,23 +135,22 @@ class OwnChanges:
             self._keep(rows, agents, now)
             return
 
-        doubts &= which < blocks[:, np.newaxis]
+        doubts &= blocks_of_row < blocks[:, np.newaxis]
 
         # Within a turn no agent is tested twice: a test may move the start of the next one.
         turn: Ints = np.cumsum(doubts, axis=1) - doubts  # tests before each block
-        this = 0
+        test_number = 0
         while True:
-            quiet = (turn == this) & ~doubts
+            quiet = (turn == test_number) & ~doubts
             self._keep(rows, agents[quiet], now.take(quiet))
-            place, block = np.nonzero((turn == this) & doubts)
+            place, block = np.nonzero((turn == test_number) & doubts)
             if not len(place):
                 return
 
             # Tests in parts, as what they compare grows with the number of moments.
             start = rows["own_start_number"][agent[place]]
-            for first in range(0, len(place), _TOGETHER):
-                some = slice(first, first + _TOGETHER)
-                yield agent[place[some]], now.take((place[some], block[some]))
+            for chunk in chunks(len(place), _TOGETHER):
+                yield agent[place[chunk]], now.take((place[chunk], block[chunk]))
 
             # Whose start has moved is tested at all blocks that follow.
             another = rows["own_start_number"][agent[place]] != start
@@ -159,24 +158,26 @@ class OwnChanges:
                 place[another],
                 block[another, np.newaxis],
             )  # of these all blocks that follow are tested
-            doubts[place] |= (which > block) & (which < blocks[place, np.newaxis])
-            turn[place] = np.where(which > block, this + which - block, turn[place])
-            this += 1
+            doubts[place] |= (blocks_of_row > block) & (blocks_of_row < blocks[place, np.newaxis])
+            turn[place] = np.where(
+                blocks_of_row > block, test_number + blocks_of_row - block, turn[place]
+            )
+            test_number += 1
 
     def doubts(self, rows: Columns, agent: Ints, now: OwnMoment) -> Bools:
         """Say of which blocks a test may find something, shape (m, n); see `to_test`."""
-        found = own_doubts(rows, agent, now, self.middle)
+        doubts = own_doubts(rows, agent, now, self.middle)
 
         # Agents with a change that may be taken back are in doubt while it is not borne out.
-        again = np.broadcast_to(rows["own_origin_number"][agent, np.newaxis] >= 0, found.shape)
-        if again.any():
-            who = np.broadcast_to(agent[:, np.newaxis], found.shape)[again]
-            each = now.take(again)
-            origin, start = (OwnMoment.of(rows, which, who) for which in ("origin", "start"))
+        revocable = np.broadcast_to(rows["own_origin_number"][agent, np.newaxis] >= 0, doubts.shape)
+        if revocable.any():
+            owners = np.broadcast_to(agent[:, np.newaxis], doubts.shape)[revocable]
+            each = now.take(revocable)
+            origin, start = (OwnMoment.of(rows, name, owners) for name in ("origin", "start"))
             square = self._squares(origin.take(_COLUMN), start.take(_COLUMN), each)[:, 0]
-            found[again] |= self._ratio(each.number - origin.number, square) < UNDONE * SPELLS
+            doubts[revocable] |= self._ratio(each.number - origin.number, square) < UNDONE * SPELLS
 
-        return found
+        return doubts
 
     def test(self, rows: Columns, agent: Ints, now: OwnMoment) -> Tested:
         """Test some agents that have come to the end of a block.
@@ -192,16 +193,16 @@ class OwnChanges:
         """
         # A change is taken back before another one is looked for.
         undone = self._undo(rows, agent, now)
-        some = np.arange(len(agent))
+        tested = np.arange(len(agent))
 
         # Few agents are tested outright; of many only those in doubt.
-        if len(some) > _FEW:
-            some = np.flatnonzero(own_doubts(rows, agent, now.take(_COLUMN), self.middle))
+        if len(tested) > _FEW:
+            tested = np.flatnonzero(own_doubts(rows, agent, now.take(_COLUMN), self.middle))
 
-        changed, since = self._changed(rows, agent[some], now.take(some))
+        changed, since = self._changed(rows, agent[tested], now.take(tested))
 
         # The start before the change is kept, in case it must be taken back.
-        changed = some[changed]
+        changed = tested[changed]
         OwnMoment.of(rows, "start", agent[changed]).put(rows, "origin", agent[changed])
         since.put(rows, "start", agent[changed])
         self._keep(rows, agent, now)
@@ -232,14 +233,16 @@ class OwnChanges:
         number = now.number - start.number[:, 0]
         square, threshold = square[np.arange(len(agent)), best], own_threshold(number)
         number = np.maximum(number, BLOCK)
-        some = np.flatnonzero(self._ratio(number, square) > threshold)
-        at = past.take((some, best[some]))
+        candidates = np.flatnonzero(self._ratio(number, square) > threshold)
+        moments = past.take((candidates, best[candidates]))
 
         # Samples that depend on each other vary more: the ratio is divided by as much.
-        fewer = self._spells(rows, agent[some], now.take(some), at.number)
-        changed = self._ratio(number[some], square[some] / fewer) > threshold[some]
+        fewer = self._spells(rows, agent[candidates], now.take(candidates), moments.number)
+        changed = (
+            self._ratio(number[candidates], square[candidates] / fewer) > threshold[candidates]
+        )
 
-        return some[changed], at.take(changed)
+        return candidates[changed], moments.take(changed)
 
     def _undo(self, rows: Columns, agent: Ints, now: OwnMoment) -> Ints:
         """Take back changes that the samples since do not bear out; give the places of whose."""
@@ -247,14 +250,16 @@ class OwnChanges:
         if not len(place):
             return place
         a = agent[place]
-        origin, start = (OwnMoment.of(rows, which, a) for which in ("origin", "start"))
+        origin, start = (OwnMoment.of(rows, name, a) for name in ("origin", "start"))
         square = self._squares(origin.take(_COLUMN), start.take(_COLUMN), now.take(place))[:, 0]
         number = now.number[place] - origin.number
 
         # Only few are doubtful, and the factor of dependence is computed for them alone.
         doubtful = np.flatnonzero(self._ratio(number, square) < UNDONE * SPELLS)
-        some = place[doubtful]
-        square[doubtful] /= self._spells(rows, agent[some], now.take(some), now.number[some])
+        rows_in_doubt = place[doubtful]
+        square[doubtful] /= self._spells(
+            rows, agent[rows_in_doubt], now.take(rows_in_doubt), now.number[rows_in_doubt]
+        )
         undone = np.flatnonzero(self._ratio(number, square) < UNDONE)
 
         # The start goes back to where it was.
@@ -270,11 +275,11 @@ class OwnChanges:
         The one of the newest release is one of them.
         """
         start, newest = (
-            OwnMoment.of(rows, which, agent).take(_COLUMN) for which in ("start", "marked")
+            OwnMoment.of(rows, name, agent).take(_COLUMN) for name in ("start", "marked")
         )
         past = OwnMoment.of(rows, "past", agent)
         number, total, squares = (
-            np.concatenate(both, axis=1) for both in zip(past, newest, strict=True)
+            np.concatenate(arrays, axis=1) for arrays in zip(past, newest, strict=True)
         )
 
         return start, OwnMoment(number, total, squares)
@@ -288,9 +293,9 @@ class OwnChanges:
         before = past.number - start.number
 
         # Both sides need some samples, or their variances say nothing.
-        some = (before >= LEAST) & (before <= number - LEAST)
-        before = np.where(some, before, 2)
-        after = np.where(some, number - before, 2)
+        valid = (before >= LEAST) & (before <= number - LEAST)
+        before = np.where(valid, before, 2)
+        after = np.where(valid, number - before, 2)
         whole = now.total[:, np.newaxis] - start.total - number * self.middle
 
         total = (past.total - start.total - before * self.middle).astype(np.float64)
@@ -298,31 +303,31 @@ class OwnChanges:
             before.astype(np.float64),
             after.astype(np.float64),
         )  # once: numbers below 2**53 stay the same
-        rest = whole - total
+        total_after = whole - total
 
         # Variances before and after; the larger one counts, so that a calm side makes no change
         # certain.
         squares = past.squares - start.squares
         mean = total / before
-        other = rest / after
+        mean_after = total_after / after
         total *= mean
         variance = (squares - total) / (before - 1.0)
 
-        rest *= other
+        total_after *= mean_after
         after_variance = now.squares[:, np.newaxis] - start.squares - squares
-        after_variance -= rest
+        after_variance -= total_after
         after_variance /= after - 1.0
         np.maximum(variance, after_variance, out=variance)
         np.maximum(variance, LEAST_VARIANCE, out=variance)
 
         # n0 n1 (m0 - m1)^2 / (n v).
         variance *= number
-        mean -= other
+        mean -= mean_after
         mean *= mean
         mean *= before
         mean *= after
         mean /= variance
-        mean[~some] = 0.0
+        mean[~valid] = 0.0
 
         return mean
 
@@ -337,8 +342,8 @@ class OwnChanges:
             return np.ones(0)
         start, past = self._moments(rows, agent)
         every = [
-            np.concatenate([kept, last[:, np.newaxis]], axis=1)
-            for kept, last in zip(past, now, strict=True)
+            np.concatenate([past_values, newest_values[:, np.newaxis]], axis=1)
+            for past_values, newest_values in zip(past, now, strict=True)
         ]
 
         # Moments in the order of time; differences between neighbors are blocks of samples.
@@ -352,31 +357,23 @@ class OwnChanges:
         origin = rows["own_origin_number"][agent, np.newaxis]
 
         # A block counts if no change lies within it.
-        some = (count >= LEAST) & (begin >= origin)
+        valid = (count >= LEAST) & (begin >= origin)
         span = np.zeros(count.shape, np.int8)
 
         for cut in (origin, start.number, change[:, np.newaxis]):
-            some &= (begin > cut) | (cut > end) | (cut <= 0)
+            valid &= (begin > cut) | (cut > end) | (cut <= 0)
             span += end > cut
 
-        count, total, squares = (np.where(some, values, 0.0) for values in (count, total, squares))
+        span[~valid] = 0
+        count, total, squares = (np.where(valid, values, 0.0) for values in (count, total, squares))
 
-        # Variance within blocks, and of the blocks' means between changes.
+        # Variance within blocks; that of their means between changes is more where they depend.
         mean = total / np.maximum(count, 1.0)
-        within = (squares - total * mean).sum(axis=1) / np.maximum((count - some).sum(axis=1), 1.0)
-        between = np.zeros(len(agent))
-        freedom = np.zeros(len(agent))
-
-        for one in range(1, 4):  # nothing that counts lies before all of them
-            weight = np.where(span == one, count, 0.0)
-            parts = (some & (span == one)).sum(axis=1)
-            middle = (weight * mean).sum(axis=1) / np.maximum(weight.sum(axis=1), 1.0)
-            between += (weight * (mean - middle[:, np.newaxis]) ** 2).sum(axis=1)
-            freedom += np.maximum(parts - 1, 0)
+        within = (squares - total * mean).sum(axis=1) / np.maximum((count - valid).sum(axis=1), 1.0)
+        between, freedom = _between_blocks(span, count, mean)
+        factor = between / freedom / np.maximum(within, LEAST_VARIANCE)
 
         # Means that vary more than chance explains make the factor; else it is 1.
-        freedom = np.maximum(freedom, 1.0)
-        factor = between / freedom / np.maximum(within, LEAST_VARIANCE)
         believed = factor > 1.0 + _STDERRS * np.sqrt(2.0 / freedom)
         return np.asarray(np.where(believed, np.minimum(factor, SPELLS), 1.0))
 
@@ -384,3 +381,21 @@ class OwnChanges:
     def _ratio(number: Ints, square: Floats) -> Floats:
         """Twice the log likelihood ratio of a change among that many samples."""
         return np.asarray(number * np.log1p(square / (number - 2.0)))
+
+
+def _between_blocks(span: AnyInts, count: Floats, mean: Floats) -> tuple[Floats, Floats]:
+    """Squared deviations of blocks' means from those of their spans, and degrees of freedom, 1 at least.
+
+    A block is in one of three spans; in span 0 it counts for nothing.
+    """
+    squares = np.zeros(len(span))
+    freedom = np.zeros(len(span))
+
+    for number in range(1, 4):
+        inside = span == number
+        weight = np.where(inside, count, 0.0)
+        middle = (weight * mean).sum(axis=1) / np.maximum(weight.sum(axis=1), 1.0)
+        squares += (weight * (mean - middle[:, np.newaxis]) ** 2).sum(axis=1)
+        freedom += np.maximum(inside.sum(axis=1) - 1, 0)
+
+    return squares, np.maximum(freedom, 1.0)

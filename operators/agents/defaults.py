@@ -76,6 +76,8 @@ def usual_histogram(
 
 
 AUTO = "auto"
+GAUSSIAN_COUNTERS = (Toeplitz.name, Optimal.name)
+"""Counters that Laplace noise does not fit."""
 NOISE_NAMES = (AUTO, *NOISES)
 ODDS_DELTA = 1e-6
 """Delta at which the epsilon of Gaussian noise is told where only odds were promised."""
@@ -112,6 +114,11 @@ def least_noise(asked: dict[str, Any], make: type[AgentsSettings]) -> AgentsSett
         except ValueError as error:
             refusal = refusal or error
 
+    # Noise that nobody named is in no refusal: a delta is what such a counter needs.
+    if not made and asked["noise"] == AUTO and asked["counter"] in GAUSSIAN_COUNTERS:
+        rule = f"be positive, such as 1e-6, for the {asked['counter']} counter, whose noise is Gaussian"
+        require(asked["delta"] > 0, "delta", rule, asked["delta"])
+
     if not made:
         raise refusal or ValueError("noise must be known")
     return min(made, key=mean_noise_variance)
@@ -128,20 +135,20 @@ def other_mechanisms(settings: AgentsSettings) -> list[AgentsSettings]:
     ['pm1.staircase', 'pm1.laplace', 'two_level.staircase']
     """
     # The same label, with everything open that decides the mechanism.
-    asked = {name: getattr(settings, name) for name in settings.__dataclass_fields__}
-    asked |= {"noise": AUTO, "counter": None, "levels": None}
+    fields_asked = {name: getattr(settings, name) for name in settings.__dataclass_fields__}
+    fields_asked |= {"noise": AUTO, "counter": None, "levels": None}
     if settings.spread_share == usual_spread_share(settings.mode):
-        asked["spread_share"] = None
+        fields_asked["spread_share"] = None
 
     others: dict[str, AgentsSettings] = {}
-    for fields in _candidates(asked, type(settings)):
+    for fields in _candidates(fields_asked, type(settings)):
         try:
-            other = type(settings)(**fields)
+            candidate = type(settings)(**fields)
         except ValueError:
             continue
 
-        if mechanism_name(other) != mechanism_name(settings):
-            others.setdefault(mechanism_name(other), other)
+        if mechanism_name(candidate) != mechanism_name(settings):
+            others.setdefault(mechanism_name(candidate), candidate)
 
     return sorted(others.values(), key=mean_noise_variance)
 
@@ -204,8 +211,8 @@ def mechanism_facts(settings: AgentsSettings) -> MechanismFacts:
     'next best: pm1.laplace, 3.606, 69.7 %'
     """
     # With a memory there is only one mechanism to speak of.
-    own = mechanism_name(settings), _stddev(settings), settings.guessed_right
-    facts = MechanismFacts(mechanism=own[0], stddev=own[1], guessed_right=own[2])
+    used = mechanism_name(settings), _stddev(settings), settings.guessed_right
+    facts = MechanismFacts(mechanism=used[0], stddev=used[1], guessed_right=used[2])
     others = [] if settings.remembers.forgets else other_mechanisms(settings)
     if not others:
         return facts
@@ -242,8 +249,8 @@ def mean_noise_variance(settings: AgentsSettings) -> float:
 
 
 def _releases(settings: AgentsSettings) -> Ints:
-    last = settings.most_releases or _MOST_SHOWN
-    return np.unique(np.rint(np.linspace(1, last, min(last, _MOST_SHOWN))).astype(np.int64))
+    horizon = settings.most_releases or _MOST_SHOWN
+    return np.unique(np.rint(np.linspace(1, horizon, min(horizon, _MOST_SHOWN))).astype(np.int64))
 
 
 def _candidates(asked: dict[str, Any], make: type[AgentsSettings]) -> Iterator[dict[str, Any]]:
@@ -320,9 +327,9 @@ def _label(
     """Give epsilon, and for Gaussian noise delta, at which a mechanism keeps the odds."""
     # The Gaussian by its mu, at a delta; pure noise by its whole distribution of losses.
     if fields["noise"] not in PURE:
-        told = delta or ODDS_DELTA
-        epsilon = group_epsilon(gaussian_mu_of_odds(odds), told)
-        return {"epsilon": _rounded_down(epsilon), "delta": told}
+        delta_of_label = delta or ODDS_DELTA
+        epsilon = group_epsilon(gaussian_mu_of_odds(odds), delta_of_label)
+        return {"epsilon": _rounded_down(epsilon), "delta": delta_of_label}
 
     def losses(epsilon: float) -> LossDistribution:
         return make(**fields | {"epsilon": epsilon}).losses

@@ -1,4 +1,4 @@
-"""Means of agents with a half-life: decayed sums, what is released of them, own samples."""
+"""Means of agents with a half-life: sums that forget, what is released of them, own samples."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from meanstream.operators.agents.state_columns import (
     Columns,
     Table,
     columns_of_counter,
+    columns_under,
     declared_columns,
     prefixed_columns,
 )
 from meanstream.operators.agents.vote_of_spread import SpreadVote
 from meanstream.operators.counters.base import State
 from meanstream.operators.counters.decayed import Decayed
+from meanstream.operators.counters.windowed import Windowed
 from meanstream.operators.noise.distributions import GaussianNoise
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.records import Floats, Ints, OwnSamples
@@ -183,21 +185,77 @@ class DecayedSums:
 
         since = self.changes.step(state, rows, index=index, decay=decay, held=held, sample=sample)
         variance = since.noise * self.fresh.variance + rounding
-        told = self._scaled(since.total, since.weight, since.squared_weight, variance)
-        return replace(told, drift=since.drift, since=since.at)
+        scaled = self._scaled(since.total, since.weight, since.squared_weight, variance)
+        return replace(scaled, drift=since.drift, since=since.at)
 
     @staticmethod
     def _scaled(
         noised: Floats | Ints, weight: Floats, squared: Floats, variance: Floats
     ) -> ReleasedSums:
         """Scale sums to the effective number of samples."""
-        told = effective_counts(weight, squared)
-        scale = told / weight
+        effective = effective_counts(weight, squared)
+        scale = effective / weight
         return ReleasedSums(
-            told.astype(np.int64),
+            effective.astype(np.int64),
             np.rint(noised * scale).astype(np.int64),
             variance * scale * scale + ROUNDED,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class WindowedSums:
+    """Sums of the newest increments.
+
+    Parameters
+    ----------
+    counter : Windowed
+        Noise of the sums.
+    fresh : GaussianNoise
+        Of one draw, in grid units.
+
+    Notes
+    -----
+    **Privacy.** The sum of the increments in the window is an exact integer, noised by one.
+
+    Examples
+    --------
+    >>> from meanstream.operators.counters.base import ENDLESS
+    >>> sums = WindowedSums(Windowed(ENDLESS, window=2), GaussianNoise(1000.0))
+    >>> from meanstream.operators.agents.state_columns import empty_columns
+    >>> state, row = empty_columns(sums.columns, 1), np.array([0])
+    >>> more = {"count": np.array([10]), "fresh": np.zeros(1)}
+    >>> for k in (1, 2, 3):
+    ...     told = sums.release(state, row, index=np.array([k]), total=np.array([700 * k]), **more)
+    >>> told.count.tolist(), told.total.tolist()
+    ([20], [3500])
+    """
+
+    counter: Windowed
+    fresh: GaussianNoise
+
+    @property
+    def columns(self) -> Table:
+        """State of a row."""
+        wide = (self.counter.window,)
+        return (
+            Column("counts", np.int64, wide, privacy=PUBLIC, of="noise"),
+            Column("totals", np.int64, wide, privacy=PRIVATE, of="noise"),
+            *columns_of_counter(self.counter),
+        )
+
+    def release(
+        self, state: State, rows: Ints, *, index: Ints, count: Ints, total: Ints, fresh: Floats
+    ) -> ReleasedSums:
+        """Release once for each of some rows; see `DecayedSums.release`."""
+        for name, newest in (("counts", count), ("totals", total)):
+            state[name][rows] = np.concatenate(
+                [state[name][rows, 1:], newest[:, np.newaxis]], axis=1
+            )
+
+        noise = self.counter.step(state, rows, index, fresh)
+        noised = state["totals"][rows].sum(axis=1) + np.rint(noise).astype(np.int64)
+        variance = self.counter.noise_variance(index) * self.fresh.variance + ROUNDED
+        return ReleasedSums(state["counts"][rows].sum(axis=1), noised, variance)
 
 
 SUMS = "sums_"
@@ -277,13 +335,13 @@ class KeptSums:
     @property
     def columns(self) -> Table:
         """Sums up to a mark and before a change, the newest release, the noise, own changes."""
-        own = declared_columns(_OWN.values(), np.float64, privacy=PRIVATE, of="memory")
+        weighed = declared_columns(_OWN.values(), np.float64, privacy=PRIVATE, of="memory")
         return (
             Column("marked_total", np.int64, privacy=PRIVATE, of="memory"),
             *(TURN, TOLD_COUNT, TOLD_TOTAL),
-            *own,
+            *weighed,
             TOLD_VARIANCE,
-            *prefixed_columns(_BEFORE, own),
+            *prefixed_columns(_BEFORE, weighed),
             *prefixed_columns(SUMS, self.sums.columns),
             *self.changes.columns,
         )
@@ -300,9 +358,9 @@ class KeptSums:
 
         # A mean that stays loses with each release what the memory forgets.
         decays = self.sums.decay(index)
-        for k, more in enumerate(np.diff(count, prepend=0)):
+        for k, added in enumerate(np.diff(count, prepend=0)):
             past = sums[:, k - 1] * [decays[k], decays[k] ** 2] if k else np.zeros(2)
-            sums[:, k] = past + more
+            sums[:, k] = past + added
 
         return Outlook(
             sums[0], sums[1], self.sums.counter.noise_variance(index) * self.sums.fresh.variance
@@ -323,18 +381,18 @@ class KeptSums:
         """
         # A change that was taken back gives its samples back.
         tested = self.changes.test(rows, agent, now)
-        who = agent[tested.undone]
+        owners = agent[tested.undone]
         for name in _OWN.values():
-            rows[name][who] += rows[_BEFORE + name][who]
+            rows[name][owners] += rows[_BEFORE + name][owners]
 
         # After a change only what came since it counts, and the rest is kept apart.
-        who = agent[tested.changed]
-        before = self._added(rows, who, tested.since, 1.0)
+        owners = agent[tested.changed]
+        before = self._added(rows, owners, tested.since, 1.0)
         for name, column in _OWN.items():
-            rows[_BEFORE + column][who] = getattr(before, name)
-            rows[column][who] = 0.0
+            rows[_BEFORE + column][owners] = getattr(before, name)
+            rows[column][owners] = 0.0
 
-        tested.since.put(rows, "marked", who)
+        tested.since.put(rows, "marked", owners)
 
     def release(
         self, rows: Columns, agent: Ints, *, index: Ints, now: SumsNow, turn: Ints, fresh: Floats
@@ -354,15 +412,13 @@ class KeptSums:
         fresh : float array, shape (m,)
             One draw each.
         """
-        # The state of the counter is in the agents' columns.
-        state = {column.name: rows[SUMS + column.name] for column in self.sums.columns}
         waited = self._waited(rows, agent, turn)
         decay = self.sums.decay(index, waited)
-        kept = self._added(rows, agent, now.moment, decay)
+        weighed = self._added(rows, agent, now.moment, decay)
 
         # New samples since the mark, with fresh noise, on what was kept.
-        told = self.sums.release(
-            state,
+        released = self.sums.release(
+            columns_under(SUMS, rows),
             agent,
             index=index,
             count=now.number - rows["released_count"][agent],
@@ -372,28 +428,22 @@ class KeptSums:
             sample=sample_bound(rows, agent, self.vote, self.grid),
         )
 
-        # The mark moves to this release.
-        now.moment.put(rows, "marked", agent)
-        said: Columns = {
-            "told_count": told.count,
-            "told_total": told.total,
-            "told_variance": told.variance,
-            "turn": turn,
-            "marked_total": now.total,
-        }
-
-        for name, values in {**said, **{_OWN[n]: getattr(kept, n) for n in kept._fields}}.items():
+        keep_release(rows, agent, released, turn, now)
+        rows["marked_total"][agent] = now.total
+        for name, values in zip(_OWN.values(), weighed, strict=True):
             rows[name][agent] = values
 
         # Samples from before a change fade as the others do.
-        some = np.flatnonzero(
+        changed = np.flatnonzero(
             rows[_BEFORE + _OWN["weight"]][agent]
         )  # few: the others have seen no change
         for name in _OWN.values():
-            past = decay[some] * decay[some] if name == "own_squared_weight" else decay[some]
-            rows[_BEFORE + name][agent[some]] *= past
+            past = (
+                decay[changed] * decay[changed] if name == "own_squared_weight" else decay[changed]
+            )
+            rows[_BEFORE + name][agent[changed]] *= past
 
-        return told
+        return released
 
     def own(self, rows: Columns, agent: Ints) -> OwnSamples:
         """Private: the samples of some agents, weighed; for that agent only.
@@ -402,20 +452,24 @@ class KeptSums:
         stated.
         """
         # In widths of the grid, around its middle.
-        kept = self._weighed(rows, agent)
+        weighed = self._weighed(rows, agent)
         grid = self.grid
-        some = kept.weight > 0
-        weight = np.where(some, kept.weight, 1.0)
-        mean = kept.total / weight
+        has_samples = weighed.weight > 0
+        weight = np.where(has_samples, weighed.weight, 1.0)
+        mean = weighed.total / weight
 
         # Of samples with unequal weights, the number of equal ones that is worth the same.
-        effective = np.where(some, weight * weight / np.where(some, kept.squared_weight, 1.0), 0.0)
+        effective = np.where(
+            has_samples, weight * weight / np.where(has_samples, weighed.squared_weight, 1.0), 0.0
+        )
         effective = np.floor(effective + 1e-6)
         deviations = (
-            np.maximum(kept.squares / weight - mean * mean, 0.0) * effective * grid.resolution**2
+            np.maximum(weighed.squares / weight - mean * mean, 0.0) * effective * grid.resolution**2
         )
 
-        value = np.where(some, grid.lower + (mean + grid.span // 2) * grid.resolution, np.nan)
+        value = np.where(
+            has_samples, grid.lower + (mean + grid.span // 2) * grid.resolution, np.nan
+        )
 
         # Where own samples lost a change that releases did not, others are ahead.
         released = rows[SUMS + "weight"][agent] - self.sums.left_out(
@@ -436,7 +490,7 @@ class KeptSums:
 
     def _weighed(self, rows: Columns, agent: Ints) -> WeighedSamples:
         """Weigh all samples of some agents as their next release will, if there are new ones."""
-        now = SumsNow.of(rows, agent)
+        sums = SumsNow.of(rows, agent)
         turn = rows["turn"][agent]
 
         # Event time goes on while an agent is silent.
@@ -445,10 +499,10 @@ class KeptSums:
             turn = self.times.turn(seen)
 
         decay = self.sums.decay(rows["released"][agent] + 1, self._waited(rows, agent, turn))
-        kept = self._added(rows, agent, now.moment, decay)
-        new = now.number > rows["released_count"][agent]
+        weighed = self._added(rows, agent, sums.moment, decay)
+        new = sums.number > rows["released_count"][agent]
         return WeighedSamples(
-            *(np.where(new, getattr(kept, n), rows[_OWN[n]][agent]) for n in kept._fields)
+            *(np.where(new, getattr(weighed, n), rows[_OWN[n]][agent]) for n in weighed._fields)
         )
 
     def _waited(self, rows: Columns, agent: Ints, turn: Ints) -> Ints | None:
@@ -474,6 +528,16 @@ class KeptSums:
             total=decay * rows["kept_total"][agent] + total,
             squares=decay * rows["kept_squares"][agent] + squares,
         )
+
+
+def keep_release(
+    rows: Columns, agent: Ints, released: ReleasedSums, turn: Ints, now: SumsNow
+) -> None:
+    """Keep what some agents have released, and where the next release begins."""
+    now.moment.put(rows, "marked", agent)
+    said = (released.count, released.total, released.variance, turn)
+    for column, values in zip((TOLD_COUNT, TOLD_TOTAL, TOLD_VARIANCE, TURN), said, strict=True):
+        rows[column.name][agent] = values
 
 
 def sample_bound(rows: Columns, agent: Ints, vote: SpreadVote | None, grid: FixedPoint) -> Floats:

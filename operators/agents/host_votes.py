@@ -146,11 +146,9 @@ class HostVotes:
     def _leave_with(self, place: int, pending: PendingReleases, begun: int) -> None:
         """Noise all that was counted, and let it leave with a release of the batch."""
         rows = self._state.columns
-        agents = np.concatenate(pending.agent[begun:])
-        indices = np.concatenate(pending.index[begun:])
-        agent = agents[place : place + 1]
-        index = indices[place : place + 1]
-        version = np.concatenate(pending.version[begun:])[place : place + 1]
+        agent, index, version = (
+            pending.column(name, begun)[place : place + 1] for name in ("agent", "index", "version")
+        )
         voters = np.flatnonzero(rows["vote_since"])
 
         vote = self._vote.cast(
@@ -167,10 +165,9 @@ class HostVotes:
         self._state.touch(agent)
         self._known = None
 
-        for piece in range(begun, len(pending.agent)):
-            later = pending.agent[piece] == agent
-            later &= pending.index[piece] >= index
-            pending.votes[piece][later] += vote
+        for piece in pending.pieces[begun:]:
+            later = (piece.agent == agent) & (piece.index >= index)
+            piece.votes[later] += vote
 
     def _sums(self) -> tuple[float, int]:
         """Give the public number of pairs since the last vote, and of those in votes."""

@@ -62,21 +62,53 @@ def own_pairs(rows: Columns, who: Ints, point: Ints, starts: Ints, added: Ints) 
     """
     before = rows["count"][who]
     waits = before % 2
-    number = (waits + added) // 2
+    pairs = neighbors(point, starts, added, waits, rows["pair_first"][who])
+    rows["pair_first"][who] = np.where((before + added) % 2 == 1, point[starts + added - 1], 0)
+
+    return OwnPairs(waits, pairs.number, pairs.difference)
+
+
+class Neighbors(NamedTuple):
+    """Private: pairs of neighbors in a sequence of each agent.
+
+    Attributes
+    ----------
+    number : int array (m,)
+        How many pairs each sequence completes.
+    second : int array (p,)
+        With which value each is complete.
+    difference : int array (p,)
+        Absolute difference of the two values.
+    """
+
+    number: Ints
+    second: Ints
+    difference: Ints
+
+
+def neighbors(value: Ints, starts: Ints, length: Ints, waits: Ints, waiting: Ints) -> Neighbors:
+    """Pair the values of sequences that lie one after the other.
+
+    Where `waits` is 1 the value `waiting` came before the first one of its sequence.
+
+    Examples
+    --------
+    >>> one = np.array([1])
+    >>> neighbors(np.array([3, 9, 8]), 0 * one, 3 * one, one, 7 * one).difference.tolist()
+    [4, 1]
+    """
+    number = (waits + length) // 2
     ends = np.cumsum(number)
     second = 2 * np.arange(int(ends[-1])) + np.repeat(
         starts + 1 - waits - 2 * (ends - number), number
     )
+    difference = value[second] - value[second - 1]
 
-    step = np.empty_like(point)
-    step[0] = 0
-    np.subtract(point[1:], point[:-1], out=step[1:])
-    difference = step[second]
+    # The first value of a pair may have waited.
     waited = np.flatnonzero((waits == 1) & (number > 0))
-    difference[(ends - number)[waited]] = point[starts[waited]] - rows["pair_first"][who[waited]]
-    rows["pair_first"][who] = np.where((before + added) % 2 == 1, point[starts + added - 1], 0)
+    difference[(ends - number)[waited]] = value[starts[waited]] - waiting[waited]
 
-    return OwnPairs(waits, number, np.abs(difference, out=difference))
+    return Neighbors(number, second, np.abs(difference, out=difference))
 
 
 SLOTS = 32
@@ -150,17 +182,17 @@ class OwnBlocks:
         of = "dependence"
         squares = ("pair_squares_low", "pair_squares_high")
         ends: tuple[str, ...] = (TOTALS,)
-        first: Table = ()
+        first_block: Table = ()
 
         # Without a memory blocks begin with the first sample, and their pairs are all pairs.
         if self.memory.forgets:
             ends = (TOTALS, PAIRS)
-            first = (Column("block_first", np.int64, privacy=PUBLIC, of=of),)
+            first_block = (Column("block_first", np.int64, privacy=PUBLIC, of=of),)
 
         return (
             *PAIR_COLUMNS,
             *declared_columns(squares, np.int64, privacy=PRIVATE, of=of),
-            *first,
+            *first_block,
             *declared_columns(ends, np.int64, (SLOTS,), privacy=PRIVATE, of=of),
             Column("block_log", np.uint8, privacy=PUBLIC, of=of),
         )
@@ -173,10 +205,10 @@ class OwnBlocks:
         count = rows["count"][agent]
         log = rows["block_log"][agent]
         early = early_samples(count)
-        some = count >= early
-        slot = np.where(some, early >> log, 0)
+        reached = count >= early
+        slot = np.where(reached, early >> log, 0)
 
-        return np.where(some, early, 0), np.where(some, rows[TOTALS][agent, slot], 0)
+        return np.where(reached, early, 0), np.where(reached, rows[TOTALS][agent, slot], 0)
 
     def add(self, rows: Columns, batch: SortedSamples) -> None:
         """Take in the samples of a batch."""
@@ -184,19 +216,28 @@ class OwnBlocks:
         pairs = own_pairs(rows, who, batch.point, batch.starts, batch.added)
         count = batch.before.number
         log = self._raise(rows, who, count, batch.count)
-        last = batch.count >> log
-        first = np.maximum((count >> log) + 1, last - (SLOTS - 1))
+        last_block = batch.count >> log
+        first_block = np.maximum((count >> log) + 1, last_block - (SLOTS - 1))
         squares = pairs.difference * pairs.difference
         before = np.cumsum(pairs.number) - pairs.number
         sums = (np.cumsum(squares) if self.memory.forgets else squares, before)
         blocks = (count, batch.starts, log)
-        self._mark(rows, who, blocks=blocks, ends=(first, last), prefix=batch.prefix, squares=sums)
-        some = np.flatnonzero(pairs.number)
+        self._mark(
+            rows,
+            who,
+            blocks=blocks,
+            ends=(first_block, last_block),
+            prefix=batch.prefix,
+            squares=sums,
+        )
+        completing = np.flatnonzero(pairs.number)
 
-        if len(some):
-            low = rows["pair_squares_low"][who[some]] + np.add.reduceat(squares, before[some])
-            rows["pair_squares_low"][who[some]] = low % PAIRS_BASE
-            rows["pair_squares_high"][who[some]] += low // PAIRS_BASE
+        if len(completing):
+            low = rows["pair_squares_low"][who[completing]] + np.add.reduceat(
+                squares, before[completing]
+            )
+            rows["pair_squares_low"][who[completing]] = low % PAIRS_BASE
+            rows["pair_squares_high"][who[completing]] += low // PAIRS_BASE
 
     def _mark(
         self,
@@ -209,35 +250,36 @@ class OwnBlocks:
         squares: tuple[Ints, Ints],
     ) -> None:
         """Note what there is at the ends of blocks that samples of the batch complete."""
-        many = np.maximum(ends[1] - ends[0] + 1, 0)
-        some = np.flatnonzero(many)
-        if not len(some):
+        sizes = np.maximum(ends[1] - ends[0] + 1, 0)
+        marked = np.flatnonzero(sizes)
+        if not len(marked):
             return
 
-        number = many[some]
-        agent = who[some]
-        count, starts, log = (column[some] for column in blocks)
+        number = sizes[marked]
+        agent = who[marked]
+        count, starts, log = (column[marked] for column in blocks)
 
         def of_each(column: Ints) -> Ints:
             return np.repeat(column, number)
 
-        block = np.arange(int(number.sum())) + of_each(ends[0][some] - np.cumsum(number) + number)
+        block = np.arange(int(number.sum())) + of_each(ends[0][marked] - np.cumsum(number) + number)
         end = block << of_each(log)  # samples of the agent up to there
         before = rows["total"][agent] - np.where(starts > 0, prefix[starts - 1], 0)
-        at = of_each(agent * SLOTS) + block % SLOTS
-        np.reshape(rows[TOTALS], -1, copy=False)[at] = (
+        slots = of_each(agent * SLOTS) + block % SLOTS
+        np.reshape(rows[TOTALS], -1, copy=False)[slots] = (
             of_each(before) + prefix[end + of_each(starts - count - 1)]
         )
 
         if not self.memory.forgets:
             return
-        first = squares[1][some]
+        pairs_before = squares[1][marked]
         done = end // 2 - of_each(count // 2)  # pairs of the batch
         padded = np.concatenate([np.zeros(1, np.int64), squares[0]])
         low = (
-            of_each(rows["pair_squares_low"][agent] - padded[first]) + padded[of_each(first) + done]
+            of_each(rows["pair_squares_low"][agent] - padded[pairs_before])
+            + padded[of_each(pairs_before) + done]
         )
-        np.reshape(rows[PAIRS], -1, copy=False)[at] = low % PAIRS_BASE
+        np.reshape(rows[PAIRS], -1, copy=False)[slots] = low % PAIRS_BASE
 
     def _raise(self, rows: Columns, who: Ints, before: Ints, now: Ints) -> Ints:
         """Double blocks until there are fewer than 32, or as many as a memory can hold.
@@ -256,11 +298,11 @@ class OwnBlocks:
         shift = (needed - log)[rising]
 
         if not self.memory.forgets:
-            kept = (before[rising] >> needed[rising])[:, np.newaxis]
+            last_block = (before[rising] >> needed[rising])[:, np.newaxis]
             block = np.arange(SLOTS)
             old = np.minimum(block << shift[:, np.newaxis], SLOTS - 1)
             rows[TOTALS][agent] = np.where(
-                block <= kept, np.take_along_axis(rows[TOTALS][agent], old, axis=1), 0
+                block <= last_block, np.take_along_axis(rows[TOTALS][agent], old, axis=1), 0
             )
         else:
             self._double(rows, agent, before[rising] >> log[rising], shift)
@@ -275,19 +317,19 @@ class OwnBlocks:
 
         Note which is the first that is kept.
         """
-        first = np.maximum(rows["block_first"][agent], last - (SLOTS - 1))
-        first = -(-first // (1 << shift))
+        first_block = np.maximum(rows["block_first"][agent], last - (SLOTS - 1))
+        first_block = -(-first_block // (1 << shift))
         newest = (last >> shift)[:, np.newaxis]
         block = newest - (newest - np.arange(SLOTS)) % SLOTS  # of each slot
-        gone = block < first[:, np.newaxis]
+        gone = block < first_block[:, np.newaxis]
         old = agent[:, np.newaxis] * SLOTS + (block << shift[:, np.newaxis]) % SLOTS
 
         for name in (TOTALS, PAIRS):
-            kept = rows[name].take(old)
-            kept[gone] = 0
-            rows[name][agent] = kept
+            sums = rows[name].take(old)
+            sums[gone] = 0
+            rows[name][agent] = sums
 
-        rows["block_first"][agent] = first
+        rows["block_first"][agent] = first_block
 
     def _held(self, rows: Columns, who: Ints) -> Ints:
         """Give how many samples the memory holds.
@@ -297,9 +339,9 @@ class OwnBlocks:
         faded = FADED if self.memory.kind == "half-life" else 1
         if self.memory.samples is not None:
             return np.full(len(who), faded * self.memory.samples, np.int64)
-        told = rows["told_count"][who]
+        released = rows["told_count"][who]
 
-        return np.where(told > 0, max(faded // 2, 1) * told, np.int64(1) << 52)
+        return np.where(released > 0, max(faded // 2, 1) * released, np.int64(1) << 52)
 
 
 def _bits(number: Ints) -> Ints:

@@ -74,10 +74,10 @@ def histograms_of_releases(releases: ReleaseColumns) -> HistogramColumns:
     """Give the histograms that releases carry; of no one where none does."""
     if not releases.histogram.shape[1]:
         return NO_HISTOGRAMS
-    some = np.flatnonzero(releases.histogram[:, 0])
-    said = releases.histogram[some]
+    with_histogram = np.flatnonzero(releases.histogram[:, 0])
+    said = releases.histogram[with_histogram]
 
-    return HistogramColumns(releases.agent[some], said[:, 0], said[:, 1], said[:, 2:])
+    return HistogramColumns(releases.agent[with_histogram], said[:, 0], said[:, 1], said[:, 2:])
 
 
 def histogram_thresholds(exceeds: Sequence[float], lower: float, upper: float) -> tuple[float, ...]:
@@ -88,18 +88,18 @@ def histogram_thresholds(exceeds: Sequence[float], lower: float, upper: float) -
     >>> histogram_thresholds([30, "15"], -30.0, 120.0)
     (15.0, 30.0)
     """
-    found = tuple(sorted({*valid_floats("exceeds", exceeds)}))
-    for one in found:
-        require(lower <= one < upper, "exceeds", f"lie in [{lower!r}, {upper!r})", one)
+    thresholds = tuple(sorted({*valid_floats("exceeds", exceeds)}))
+    for threshold in thresholds:
+        require(lower <= threshold < upper, "exceeds", f"lie in [{lower!r}, {upper!r})", threshold)
 
     require(
-        len(found) <= MOST_THRESHOLDS,
+        len(thresholds) <= MOST_THRESHOLDS,
         "exceeds",
         f"be at most {MOST_THRESHOLDS} thresholds",
-        len(found),
+        len(thresholds),
     )
 
-    return found
+    return thresholds
 
 
 def histogram_edges(grid: FixedPoint, exceeds: Sequence[float]) -> tuple[int, ...]:
@@ -118,10 +118,10 @@ def histogram_edges(grid: FixedPoint, exceeds: Sequence[float]) -> tuple[int, ..
     [0, 10, 20, 32, 40, 50, 60, 70, 80, 90, 100, 110, 120, 130, 140, 150, 160, 170]
     """
     even = np.arange(1, EVEN_BINS) * grid.span // EVEN_BINS
-    own = np.array([grid.encode_one(one) for one in exceeds], np.int64)
-    far = np.abs(even[:, None] - own) * 2 * EVEN_BINS > grid.span
+    declared = np.array([grid.encode_one(threshold) for threshold in exceeds], np.int64)
+    far = np.abs(even[:, None] - declared) * 2 * EVEN_BINS > grid.span
     return tuple(
-        np.unique(np.concatenate([[0, grid.span - 1], even[far.all(axis=1)], own])).tolist()
+        np.unique(np.concatenate([[0, grid.span - 1], even[far.all(axis=1)], declared])).tolist()
     )
 
 
@@ -188,8 +188,8 @@ class SampleHistogram:
 
     def bins_of_cells(self, cells: Ints) -> Ints:
         """Private: add up an agent's cells by bins, shape (n, bins)."""
-        first = np.flatnonzero(np.diff(histogram_bin_of_cells(self.bins), prepend=-1))
-        return np.asarray(np.add.reduceat(cells, first, axis=1), np.int64)
+        starts = np.flatnonzero(np.diff(histogram_bin_of_cells(self.bins), prepend=-1))
+        return np.asarray(np.add.reduceat(cells, starts, axis=1), np.int64)
 
     def possible(
         self, found: HistogramColumns, noise_variance: Floats, *, index: Ints, count: Ints
@@ -226,8 +226,8 @@ class SampleHistogram:
     def possible_of(self, releases: ReleaseColumns, noise_variance: Floats) -> Bools:
         """Tell which releases carry a histogram that is `possible`, given what each says of its noise."""
         said = releases.histogram
-        found = HistogramColumns(releases.agent, said[:, 0], said[:, 1], said[:, 2:])
-        return self.possible(found, noise_variance, index=releases.index, count=releases.count)
+        histograms = HistogramColumns(releases.agent, said[:, 0], said[:, 1], said[:, 2:])
+        return self.possible(histograms, noise_variance, index=releases.index, count=releases.count)
 
     @property
     def noised(self) -> Column[Public]:
@@ -252,11 +252,25 @@ class SampleHistogram:
         """Put the samples of a batch, which are in the order of their agents, into bins."""
         cells = np.searchsorted(histogram_cells(self.edges), point, side="left")
         agent = np.repeat(who, np.diff(starts, append=len(point)))
-        found, times = np.unique(agent * self.cells + cells, return_counts=True)
-        rows["histogram_own"].reshape(-1)[found] += times
+        filled, times = np.unique(agent * self.cells + cells, return_counts=True)
+        rows["histogram_own"].reshape(-1)[filled] += times
         bins = histogram_bin_of_cells(self.bins)[cells]
 
         return SpreadPairs(counts=rows["histogram_new"], who=who, bins=bins, first=starts)
+
+    def release(
+        self, rows: Columns, agent: Ints, count: Ints, ids: NoiseIds, noise: KeyedNoise
+    ) -> None:
+        """Release counts of the agents that are due, with their releases after `count` samples.
+
+        Counts are a part of the input of these releases, whose versions in `ids` change in place.
+        """
+        due = np.flatnonzero(self.due(rows, agent, count))
+        if not len(due):
+            return
+
+        ids.version[due] = self.version(rows, agent[due], ids.version[due], noise)
+        self.cast(rows, agent[due], count[due], ids.take(due), noise)
 
     def due(self, rows: Columns, agent: Ints, count: Ints) -> Bools:
         """Tell which agents release counts with their release after `count` samples."""

@@ -1,4 +1,4 @@
-"""What an agent had at a moment of its own samples, and where no moment can be that of a change of its mean."""
+"""An agent's own sums at moments, and where no moment can be that of a change of its mean."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from meanstream.operators.agents.state_columns import PRIVATE, Column, Columns, Table
+from meanstream.operators.agents.state_columns import PRIVATE, Column, Columns, Table, chunks
 from meanstream.operators.records import Bools, Floats, Ints
 
 SQUARES_BASE = np.int64(1) << 62
@@ -127,16 +127,13 @@ def own_doubts(rows: Columns, agent: Ints, now: OwnMoment, middle: int) -> Bools
     squared deviations of the two means of more than `D (1 - exp(-T / n))`: numbers and sums of each
     moment are enough, and one `D` of each block.
     """
-    found = np.empty(now.number.shape, np.bool_)
+    doubts = np.empty(now.number.shape, np.bool_)
     start = OwnMoment.of(rows, "start", agent).take((slice(None), np.newaxis))
     moments = rows["own_past_number"].shape[1] + now.number.shape[1]
-    many = max(1, _CELLS // (moments * now.number.shape[1]))
+    for chunk in chunks(len(agent), max(1, _CELLS // (moments * now.number.shape[1]))):
+        doubts[chunk] = _doubts(rows, agent[chunk], start.take(chunk), now.take(chunk), middle)
 
-    for first in range(0, len(agent), many):
-        part = slice(first, first + many)
-        found[part] = _doubts(rows, agent[part], start.take(part), now.take(part), middle)
-
-    return found
+    return doubts
 
 
 def _doubts(rows: Columns, agent: Ints, start: OwnMoment, now: OwnMoment, middle: int) -> Bools:
@@ -151,20 +148,20 @@ def _doubts(rows: Columns, agent: Ints, start: OwnMoment, now: OwnMoment, middle
     limit = np.maximum(deviations * -np.expm1(-share), least) * _SURELY / n
     reached = limit * n
 
-    kept, sums = (
+    numbers, sums = (
         np.column_stack([rows["own_past_" + name][agent], rows["own_marked_" + name][agent]])
         for name in _EXACT
     )
-    found = _apart(kept, sums, start, mean, limit) > reached[..., np.newaxis]
-    doubts = found.any(axis=-1)
-    which = np.arange(now.number.shape[1])
+    exceeds = _apart(numbers, sums, start, mean, limit) > reached[..., np.newaxis]
+    doubts = exceeds.any(axis=-1)
+    blocks = np.arange(now.number.shape[1])
 
-    if len(which) > 1:  # the ends of the blocks before are moments, too
-        found = (
+    if len(blocks) > 1:  # the ends of the blocks before are moments, too
+        exceeds = (
             _apart(now.number[:, :-1], now.total[:, :-1], start, mean, limit)
             > reached[..., np.newaxis]
         )
-        doubts |= (found & (which[:-1] < which[:, np.newaxis])).any(axis=-1)
+        doubts |= (exceeds & (blocks[:-1] < blocks[:, np.newaxis])).any(axis=-1)
 
     return np.asarray(doubts)
 

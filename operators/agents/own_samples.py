@@ -1,4 +1,4 @@
-"""How much means of neighboring stretches of an agent's own samples differ, by the length of the stretches."""
+"""An agent's own samples, summed up, and how much means of neighboring stretches of them differ."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from meanstream.operators.agents.own_blocks import (
     OwnBlocks,
 )
 from meanstream.operators.agents.own_moments import SumsNow
-from meanstream.operators.agents.state_columns import Columns
+from meanstream.operators.agents.state_columns import Columns, chunks
 from meanstream.operators.records import ENERGIES, Floats, Ints, OwnSamples
 
 LEAST_SAMPLES = 16
@@ -34,48 +34,48 @@ _Floats32 = NDArray[np.float32]
 
 def own_samples(settings: AgentsSettings, rows: Columns, agent: Ints) -> OwnSamples:
     """Private: the samples of some agents, summed up, each for that agent only."""
-    kept = settings.kept
+    memory = settings.kept
     blocks = settings.blocks
     begin = None
 
     # With a memory the sums are those of what it still holds.
-    if kept is None:
-        own = _all_samples(settings, rows, agent)
+    if memory is None:
+        samples = _all_samples(settings, rows, agent)
     else:
-        own = kept.own(rows, agent)
-        begin = kept.begin(rows, agent)
+        samples = memory.own(rows, agent)
+        begin = memory.begin(rows, agent)
 
     if blocks is None:
-        return own
-    return own_samples_with_energies(blocks, rows, own, settings.grid.resolution, begin)
+        return samples
+    return own_samples_with_energies(blocks, rows, samples, settings.grid.resolution, begin)
 
 
 def _all_samples(settings: AgentsSettings, rows: Columns, agent: Ints) -> OwnSamples:
     """Means and deviations of exact sums, and samples by cells where there is a histogram."""
     grid = settings.grid
-    now = SumsNow.of(rows, agent).moment
-    n = np.maximum(now.number, 1)
+    sums = SumsNow.of(rows, agent).moment
+    n = np.maximum(sums.number, 1)
 
     # Squares are kept around the middle of the grid: what cancels here is small against them.
-    centered = (now.total - now.number * (grid.span // 2)).astype(np.float64)
-    deviations = np.maximum(now.squares - centered * centered / n, 0.0) * grid.resolution**2
-    own = OwnSamples(
+    centered = (sums.total - sums.number * (grid.span // 2)).astype(np.float64)
+    deviations = np.maximum(sums.squares - centered * centered / n, 0.0) * grid.resolution**2
+    samples = OwnSamples(
         agent=agent,
-        count=now.number,
-        mean=np.where(now.number > 0, grid.mean(now.total, n), np.nan),
+        count=sums.number,
+        mean=np.where(sums.number > 0, grid.mean(sums.total, n), np.nan),
         squared_deviations=deviations,
     )
 
     if settings.histogram is not None:
-        own = replace(own, cells=np.asarray(rows["histogram_own"][agent], np.int64))
+        samples = replace(samples, cells=np.asarray(rows["histogram_own"][agent], np.int64))
 
     if settings.blocks is None:
-        return own
+        return samples
 
     # A mean of the early half tells whether the rest was drawn from the same law.
     early, early_total = settings.blocks.early_totals(rows, agent)
     early_mean = grid.mean(early_total, np.maximum(early, 1))
-    return replace(own, early_mean=np.where(early > 0, early_mean, np.nan))
+    return replace(samples, early_mean=np.where(early > 0, early_mean, np.nan))
 
 
 def own_samples_with_energies(
@@ -106,20 +106,17 @@ def own_samples_with_energies(
     energies = np.zeros((n, ENERGIES))
     degrees = np.zeros((n, ENERGIES))
     log = rows["block_log"][own.agent].astype(np.int64)
-    some = np.flatnonzero(own.count >= LEAST_SAMPLES)
+    enough = np.flatnonzero(own.count >= LEAST_SAMPLES)
 
-    for start in range(0, len(some), _TOGETHER):
-        part = some[start : start + _TOGETHER]
-        alone = len(part) == 1
-        part = (
-            np.repeat(part, 2) if alone else part
-        )  # sums run along columns then, in one order for any number
-        squares = own.squared_deviations[part] / resolution**2
-        columns = _Part(blocks, rows, own.agent[part], None if begin is None else begin[part])
-        found, free = columns.energies(own.count[part].astype(np.float64), squares)
-        found *= resolution**2
-        energies[part] = found.T
-        degrees[part] = free.T
+    for part in chunks(len(enough), _TOGETHER):
+        # Sums run along columns, in one order for any number of agents but one.
+        chunk = np.resize(enough[part], max(2, len(enough[part])))
+        squares = own.squared_deviations[chunk] / resolution**2
+        columns = _Part(blocks, rows, own.agent[chunk], None if begin is None else begin[chunk])
+        chunk_energies, free = columns.energies(own.count[chunk].astype(np.float64), squares)
+        chunk_energies *= resolution**2
+        energies[chunk] = chunk_energies.T
+        degrees[chunk] = free.T
 
     return replace(own, block_log=log, energies=energies, energy_degrees=degrees)
 
@@ -129,22 +126,22 @@ class _Part:
 
     def __init__(self, blocks: OwnBlocks, rows: Columns, agent: Ints, begin: Ints | None) -> None:
         self._log = rows["block_log"][agent].astype(np.int64)
-        last = rows["count"][agent] >> self._log
-        first = np.zeros(len(agent), np.int64)
+        last_block = rows["count"][agent] >> self._log
+        first_block = np.zeros(len(agent), np.int64)
         ends = rows[TOTALS][agent]
 
         if begin is not None:
-            first = np.maximum(rows["block_first"][agent], last - _BLOCKS)
-            first = np.minimum(np.maximum(first, -(-begin >> self._log)), last)
-            slot = (first[:, np.newaxis] + np.arange(SLOTS)) % SLOTS
+            first_block = np.maximum(rows["block_first"][agent], last_block - _BLOCKS)
+            first_block = np.minimum(np.maximum(first_block, -(-begin >> self._log)), last_block)
+            slot = (first_block[:, np.newaxis] + np.arange(SLOTS)) % SLOTS
             ends = np.take_along_axis(ends, slot, axis=1)
 
-        self._first = first
-        self._last = last
+        self._first = first_block
+        self._last = last_block
         self._blocks = blocks
         self._rows = rows
         self._agent = agent
-        self.number = last - first
+        self.number = last_block - first_block
 
         middle = (ends[np.arange(len(agent)), self.number] - ends[:, 0]) // np.maximum(
             self.number, 1
@@ -169,18 +166,20 @@ class _Part:
 
         for level in range(_LEVELS):
             pairs_of = len(sums) // 2
-            one = sums[0 : 2 * pairs_of : 2]
-            other = sums[1 : 2 * pairs_of : 2]
+            left = sums[0 : 2 * pairs_of : 2]
+            right = sums[1 : 2 * pairs_of : 2]
             weight = np.minimum(weight[0 : 2 * pairs_of : 2], weight[1 : 2 * pairs_of : 2])
             total, number = self._number(weight)
 
-            away = one - other
-            away *= away
-            away *= weight
-            known = total > 0
-            np.divide(_total(away), 2 * length * total, out=energies[2 + level], where=known)
+            squares_apart = left - right
+            squares_apart *= squares_apart
+            squares_apart *= weight
+            weighed = total > 0
+            np.divide(
+                _total(squares_apart), 2 * length * total, out=energies[2 + level], where=weighed
+            )
             degrees[2 + level] = number
-            sums, length = one + other, 2 * length
+            sums, length = left + right, 2 * length
 
         degrees[2, self._log == 0] = 0.0  # they are the pairs of samples
         return energies, degrees
@@ -188,14 +187,14 @@ class _Part:
     def _weights(self, count: Floats) -> _Floats32:
         """Weigh each block; 0 where there is none."""
         block = np.arange(_BLOCKS)[:, np.newaxis]
-        there = block < self.number
+        exists = block < self.number
         if not self._fades:
-            return there.astype(np.float32)
+            return exists.astype(np.float32)
 
         memory = self._blocks.memory
         half_life = count * (math.log(2) / 2) if memory.samples is None else float(memory.samples)
         age = (self.number - 1 - block) * np.ldexp(1.0, self._log.astype(np.int32)) / half_life
-        return np.where(there, np.exp2(-np.maximum(age, 0.0)), 0.0).astype(np.float32)
+        return np.where(exists, np.exp2(-np.maximum(age, 0.0)), 0.0).astype(np.float32)
 
     @property
     def _fades(self) -> bool:
@@ -219,8 +218,8 @@ class _Part:
         else:
             until, since = (end << self._log for end in (self._last, self._first))
             number = (until // 2 - since // 2).astype(np.float64)
-            kept = (rows[PAIRS][agent, end % SLOTS] for end in (self._last, self._first))
-            until, since = kept
+            sums = (rows[PAIRS][agent, end % SLOTS] for end in (self._last, self._first))
+            until, since = sums
             squares = ((until - since) % PAIRS_BASE).astype(np.float64)
 
         return number, squares / (2 * np.maximum(number, 1.0))
@@ -233,17 +232,19 @@ class _Part:
         What both leave of the squared deviations.
         """
         total, number = self._number(weight)
-        one = np.maximum(total, 1e-30)
+        divisor = np.maximum(total, 1e-30)
         weighted = weight * self.sums
-        mean = _total(weighted) / one
+        mean = _total(weighted) / divisor
         weighted *= self.sums
-        spread = np.maximum(_total(weighted) / one - mean * mean, 0.0) / length**2
+        spread = np.maximum(_total(weighted) / divisor - mean * mean, 0.0) / length**2
         inside = count if self._fades else np.minimum(self.number * length, count)
         free = count / 2 - number
-        known = (self._log >= 2) & (free > 0)
-        energy = np.maximum(rest - inside * spread, 0.0) / np.where(known, free, 1.0)
+        comparable = (self._log >= 2) & (free > 0)
+        energy = np.maximum(rest - inside * spread, 0.0) / np.where(comparable, free, 1.0)
 
-        return np.where(known, energy, 0.0), np.where(known, np.minimum(free, MOST_DEGREES), 0.0)
+        return np.where(comparable, energy, 0.0), np.where(
+            comparable, np.minimum(free, MOST_DEGREES), 0.0
+        )
 
 
 def _total(parts: _Floats32) -> Floats:

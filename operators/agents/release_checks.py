@@ -82,27 +82,27 @@ class PossibleReleases:
     max_samples: int | None = None
 
     def __post_init__(self) -> None:
-        most = self.max_samples
+        limit = self.max_samples
         require(
-            most is None or 1 <= most <= LARGEST_COUNT,
+            limit is None or 1 <= limit <= LARGEST_COUNT,
             "max_samples",
             f"lie in 1..{LARGEST_COUNT}",
-            most,
+            limit,
         )
 
     @cached_property
     def largest_count(self) -> int:
         """So many samples an agent has at most."""
         times = self.settings.times
-        most = LARGEST_COUNT if self.max_samples is None else self.max_samples
+        limit = LARGEST_COUNT if self.max_samples is None else self.max_samples
         if self.settings.remembers.kind == "window":
-            return min(max(self.settings.remembers.samples or most, 1), most)
+            return min(max(self.settings.remembers.samples or limit, 1), limit)
         if isinstance(times, Steady):
-            return min(_largest_effective(times, self.settings.mechanism), most)
+            return min(_largest_effective(times, self.settings.mechanism), limit)
 
         if isinstance(times, Counts):
-            return min(int(times.times(self.settings.horizon)[-1]), most)
-        return most
+            return min(int(times.times(self.settings.horizon)[-1]), limit)
+        return limit
 
     def reasons(self, releases: ReleaseColumns) -> np.ndarray:
         """Say of each release why it is impossible, one of `REASONS`; an empty text for the others.
@@ -160,12 +160,12 @@ def _largest_effective(times: Steady, counter: Counter) -> int:
     assert isinstance(counter, Decayed)  # noqa: S101 - the caller has asked
     weight = 0.0
     squared = 0.0
-    most = 0.0
+    largest = 0.0
     before = 0
 
     for decay, count in zip((1.0, *counter.early), times.early, strict=True):
         weight, squared = decay * weight + count - before, decay * decay * squared + count - before
-        before, most = count, max(most, weight * weight / squared)
+        before, largest = count, max(largest, weight * weight / squared)
 
     limit = times.gap * (1.0 + counter.decay) / (1.0 - counter.decay)
-    return math.ceil(max(most, limit)) + 1
+    return math.ceil(max(largest, limit)) + 1

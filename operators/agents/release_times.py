@@ -111,10 +111,10 @@ class Geometric(Counts):
         The products are exact to one rounding each.
         """
         exact = float(self.first)
-        last = 0
+        number = 0
         while True:
-            last = max(last + 1, math.ceil(min(exact, _LARGEST)))
-            yield last
+            number = max(number + 1, math.ceil(min(exact, _LARGEST)))
+            yield number
             exact *= self.factor
 
 
@@ -148,18 +148,18 @@ class Preferred(Counts):
     def sequence(self) -> Iterator[int]:
         """Go through the decades; below 10 the numbers are cut to integers."""
         decade = 1
-        last = 0
+        before = 0
         while decade < _LARGEST:
             for tenths in _PREFERRED:
                 number = tenths * decade // 10
-                if number > last and number >= self.first:
+                if number > before and number >= self.first:
                     yield number
 
-                last = number
+                before = number
 
             decade *= 10
 
-        yield from count(last + 1)
+        yield from count(before + 1)
 
 
 @dataclass(frozen=True)
@@ -197,11 +197,11 @@ class Steady(Counts):
     @cached_property
     def early(self) -> tuple[int, ...]:
         """Numbers of samples at the releases before the steady ones."""
-        found: list[int] = []
+        times: list[int] = []
         for time in self.begin.sequence():
-            if len(found) == _MOST_EARLY or (found and time - found[-1] > self.gap):
-                return tuple(found)
-            found.append(time)
+            if len(times) == _MOST_EARLY or (times and time - times[-1] > self.gap):
+                return tuple(times)
+            times.append(time)
 
         raise AssertionError("a schedule ends nowhere")  # pragma: no cover
 
@@ -261,13 +261,13 @@ class Every:
         """
         number = np.floor(np.asarray(time, np.float64) / self.seconds)
         least = np.iinfo(np.int64).min
-        most = np.iinfo(np.int64).max
-        inside = np.abs(number) < float(most)
+        greatest = np.iinfo(np.int64).max
+        inside = np.abs(number) < float(greatest)
 
         return np.where(
             inside,
             np.where(inside, number, 0.0).astype(np.int64),
-            np.where(number > 0, most, least),
+            np.where(number > 0, greatest, least),
         )
 
 

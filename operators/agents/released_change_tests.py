@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meanstream.operators.agents.state_columns import PUBLIC, Column, Table
+from meanstream.operators.agents.state_columns import PUBLIC, Column, Table, chunks
 from meanstream.operators.counters.base import State, counter_lowest_bit
 from meanstream.operators.counters.decayed import Decayed
 from meanstream.operators.counters.toeplitz import toeplitz_weighted
@@ -59,6 +59,11 @@ class Since(NamedTuple):
     noise: Floats
     drift: Ints
     at: Ints
+
+
+def drift_of_ratio(ratio: Floats) -> Ints:
+    """What squared differences of means over their variance say: `NOTHING`, `WARNED` or `MOVED`."""
+    return np.where(ratio > CHANGED, MOVED, np.where(ratio > WARNING, WARNED, NOTHING))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,17 +127,17 @@ class ReleaseChanges:
         sample : float array, shape (m,)
             Bound on the variance of a sample, public, in squared grid units.
         """
-        if len(rows) > _TOGETHER:
-            parts = [slice(first, first + _TOGETHER) for first in range(0, len(rows), _TOGETHER)]
-            found = [
-                self.step(
-                    state, rows[p], index=index[p], decay=decay[p], held=held[p], sample=sample[p]
-                )
-                for p in parts
-            ]
+        results = [
+            self._step(
+                state, rows[c], index=index[c], decay=decay[c], held=held[c], sample=sample[c]
+            )
+            for c in chunks(max(len(rows), 1), _TOGETHER)
+        ]
+        return Since(*(np.concatenate(column) for column in zip(*results, strict=True)))
 
-            return Since(*(np.concatenate(column) for column in zip(*found, strict=True)))
-
+    def _step(
+        self, state: State, rows: Ints, *, index: Ints, decay: Floats, held: Floats, sample: Floats
+    ) -> Since:
         # Rows come last here: what is computed of all of them at once lies together.
         columns, at = (np.ascontiguousarray(state[name][rows].T) for name in (_PAST, "change_at"))
         past = columns.reshape(-1, *at.shape)
@@ -146,22 +151,14 @@ class ReleaseChanges:
         with_now = toeplitz_weighted(
             buffers.reshape(len(buffers), -1).T, self.counter.buffers.weight
         ).reshape(at.shape)
-        ratio = self._ratio(past, at, now, with_now, sample)
-        largest = ratio.max(axis=0)
+        drift = self._begin_again(past, at, with_now, self._ratio(past, at, now, with_now, sample))
 
-        each = np.arange(len(rows))
-        drift = np.where(largest > CHANGED, MOVED, np.where(largest > WARNING, WARNED, NOTHING))
-        moved = np.flatnonzero(drift == MOVED)
-        best = np.argmax(ratio[:, moved], axis=0)
-        past[:, ORDERS, moved] = past[:, best, moved]
-        at[ORDERS, moved] = at[best, moved]
-
-        with_now[ORDERS, moved] = with_now[best, moved]
-        at[:ORDERS, moved] = 0
-        kept = np.concatenate([now, with_now[[ORDERS]], self._with_buffers(held).T])
+        # This release takes the place of the one before it whose number has as many factors of two.
+        newest = np.concatenate([now, with_now[[ORDERS]], self._with_buffers(held).T])
         buffers *= self.counter.buffers.decay[:, np.newaxis, np.newaxis]
         order = np.minimum(counter_lowest_bit(index), ORDERS - 1)
-        past[:, order, each] = kept
+        each = np.arange(len(rows))
+        past[:, order, each] = newest
         at[order, each] = index
         state[_PAST][rows] = columns.T
         state["change_at"][rows] = at.T
@@ -175,6 +172,19 @@ class ReleaseChanges:
             drift=drift,
             at=at[ORDERS].copy(),
         )
+
+    @staticmethod
+    def _begin_again(past: Floats, at: Ints, with_now: Floats, ratio: Floats) -> Ints:
+        """Let the sums of rows whose mean has changed begin at their best candidate; say which have."""
+        drift = drift_of_ratio(ratio.max(axis=0))
+        moved = np.flatnonzero(drift == MOVED)
+        best = np.argmax(ratio[:, moved], axis=0)
+
+        for values in (*past, at, with_now):
+            values[ORDERS, moved] = values[best, moved]
+
+        at[:ORDERS, moved] = 0
+        return drift
 
     @staticmethod
     def left_out(past: Floats) -> Floats:
@@ -193,20 +203,20 @@ class ReleaseChanges:
         current = now[:, np.newaxis]
         after = current[_WEIGHT] - split[_WEIGHT]
         before = split[_WEIGHT] - base[_WEIGHT]
-        some = (at[:ORDERS] > 0) & (np.minimum(after, before) > 0)
-        after[~some] = before[~some] = 1.0
+        valid = (at[:ORDERS] > 0) & (np.minimum(after, before) > 0)
+        after[~valid] = before[~valid] = 1.0
 
         a = np.divide(1.0, after, out=after)
         c = np.divide(1.0, before, out=before)
-        both = a + c
+        inverse_sum = a + c
         difference = (current[_SUM] - split[_SUM]) * a
         difference -= (split[_SUM] - base[_SUM]) * c
 
         # a (a Now - 2 both With_now) + both (both Split - 2 c With_base) + c (c Base + 2 a
         # Base_with_now)
-        noise = a * current[_NOISE] - 2.0 * (both * with_now[:ORDERS])
+        noise = a * current[_NOISE] - 2.0 * (inverse_sum * with_now[:ORDERS])
         noise *= a
-        noise += both * (both * split[_NOISE] - 2.0 * (c * split[_WITH_BASE]))
+        noise += inverse_sum * (inverse_sum * split[_NOISE] - 2.0 * (c * split[_WITH_BASE]))
         noise += c * (c * base[_NOISE] + 2.0 * (a * with_now[ORDERS:]))
         noise *= self.draw
         samples = (current[_SQUARED] - split[_SQUARED]) * (a * a)
@@ -214,7 +224,7 @@ class ReleaseChanges:
         samples += (split[_SQUARED] - base[_SQUARED]) * (c * c)
         samples *= sample
         noise += samples
-        noise[~some] = np.inf
+        noise[~valid] = np.inf
         difference *= difference
         difference /= noise
 

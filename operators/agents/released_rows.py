@@ -14,7 +14,6 @@ from meanstream.operators.records import (
     Ints,
     ReleaseColumns,
     Words,
-    records_without_columns,
     records_without_votes,
 )
 
@@ -44,106 +43,80 @@ class ReleaseBatch:
     since: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
+@dataclass(slots=True, kw_only=True)
+class ReleasedPiece:
+    """One release of each of some agents; the last three with a memory that forgets alone."""
+
+    agent: Ints
+    index: Ints
+    count: Ints
+    total: Ints
+    votes: Ints
+    histogram: Ints
+    version: Words
+    time: Floats
+    variance: Floats | None = None
+    drift: Ints | None = None
+    since: Ints | None = None
+
+
 @dataclass(slots=True)
 class PendingReleases:
-    """Releases collected during one call, in pieces."""
+    """Releases collected during one call, in pieces, and the newest before of the same agents."""
 
-    agent: list[Ints] = field(default_factory=list)
-    index: list[Ints] = field(default_factory=list)
-    count: list[Ints] = field(default_factory=list)
-    total: list[Ints] = field(default_factory=list)
-    votes: list[Ints] = field(default_factory=list)
-    histogram: list[Ints] = field(default_factory=list)
-    version: list[Words] = field(default_factory=list)
-    time: list[Floats] = field(default_factory=list)
-    variance: list[Floats] = field(default_factory=list)
+    pieces: list[ReleasedPiece] = field(default_factory=list)
     before: list[ReleaseColumns] = field(default_factory=list)
-    drift: list[Ints] = field(default_factory=list)
-    since: list[Ints] = field(default_factory=list)
 
-    def add(
-        self,
-        *,
-        agent: Ints,
-        index: Ints,
-        count: Ints,
-        total: Ints,
-        votes: Ints,
-        histogram: Ints,
-        version: Words,
-        time: Floats,
-        variance: Floats | None = None,
-        drift: Ints | None = None,
-        since: Ints | None = None,
-    ) -> None:
-        """Note one release of each of some agents."""
-        if drift is not None and since is not None:
-            self.drift.append(drift)
-            self.since.append(since)
-
-        self.agent.append(agent)
-        self.index.append(index)
-        self.count.append(count)
-        self.total.append(total)
-        self.votes.append(votes)
-        self.histogram.append(histogram)
-        self.version.append(version)
-        self.time.append(time)
-
-        if variance is not None:
-            self.variance.append(variance)
+    def column(self, name: str, begun: int = 0) -> Any:
+        """A column of all pieces from one on, where they have it; else without entries."""
+        parts = [getattr(piece, name) for piece in self.pieces[begun:]]
+        parts = [part for part in parts if part is not None]
+        if parts:
+            return np.concatenate(parts)
+        return np.zeros(0, np.int64)
 
     def collect(self, settings: AgentsSettings) -> ReleaseBatch:
         """Give all of them in the order of time, agent and number."""
-        if not self.agent:
-            none = np.zeros(0, np.int64)
-            nothing = np.zeros(0)
-            histogram = settings.histogram
-            return ReleaseBatch(
-                releases=released_columns(
-                    settings,
-                    agent=none,
-                    index=none,
-                    count=none,
-                    total=none,
-                    votes=records_without_votes(),
-                    histogram=records_without_columns()
-                    if histogram is None
-                    else histogram.noised.empty(0),
-                    variance=nothing,
-                ),
-                version=np.zeros(0, np.uint64),
-                time=nothing,
-                exhausted=none,
-            )
+        width = 0 if settings.histogram is None else settings.histogram.noised.shape[0]
+        none = np.zeros(0, np.int64)
+        nothing = ReleasedPiece(
+            agent=none,
+            index=none,
+            count=none,
+            total=none,
+            votes=records_without_votes(),
+            histogram=np.zeros((0, width), np.int64),
+            version=np.zeros(0, np.uint64),
+            time=np.zeros(0),
+        )
+        self.pieces = self.pieces or [nothing]
 
-        agent = np.concatenate(self.agent)
-        index = np.concatenate(self.index)
-        time = np.concatenate(self.time)
+        agent = self.column("agent")
+        index = self.column("index")
+        time = self.column("time")
         order = _order(time, agent, index)
 
-        def ordered(parts: list[Any]) -> Any:
-            if parts:
-                return np.concatenate(parts)[order]
-            return np.zeros(0, np.int64)
+        def ordered(name: str) -> Any:
+            column = self.column(name)
+            return column[order] if len(column) else column
 
         return ReleaseBatch(
             releases=released_columns(
                 settings,
                 agent=agent[order],
                 index=index[order],
-                count=ordered(self.count),
-                total=ordered(self.total),
-                votes=records_without_votes() if settings.vote is None else ordered(self.votes),
-                histogram=ordered(self.histogram),
-                variance=ordered(self.variance) if self.variance else None,
+                count=ordered("count"),
+                total=ordered("total"),
+                votes=ordered("votes"),
+                histogram=ordered("histogram"),
+                variance=None if settings.kept is None else ordered("variance").astype(np.float64),
             ),
-            version=ordered(self.version),
+            version=ordered("version"),
             time=time[order],
             exhausted=agent[order][index[order] == settings.horizon],
             before=self._before(agent, index),
-            drift=ordered(self.drift),
-            since=ordered(self.since),
+            drift=ordered("drift"),
+            since=ordered("since"),
         )
 
     def _before(self, agent: Ints, index: Ints) -> ReleaseColumns:
@@ -151,15 +124,15 @@ class PendingReleases:
         every = ReleaseColumns.joined(self.before)
         if not len(every):
             return every
-        first = np.full(int(agent.max()) + 1, np.iinfo(np.int64).max)
-        np.minimum.at(first, agent, index)
+        first_index = np.full(int(agent.max()) + 1, np.iinfo(np.int64).max)
+        np.minimum.at(first_index, agent, index)
 
-        return every.take(every.index < first[every.agent])
+        return every.take(every.index < first_index[every.agent])
 
 
 def _order(time: Floats, agent: Ints, index: Ints) -> slice | Ints:
     """Order by time, agent and number; those of one moment most often are in order."""
-    if time[0] == time[-1] and (time == time[0]).all() and (agent[1:] > agent[:-1]).all():
+    if (time[:1] == time).all() and (agent[1:] > agent[:-1]).all():
         return slice(None)
     return np.lexsort((index, agent, time))
 

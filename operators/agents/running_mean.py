@@ -12,14 +12,9 @@ import numpy as np
 from river import stats
 
 from meanstream.operators.agents.agent_memory import FOREVER, Memory, parse_memory
-from meanstream.operators.agents.half_life_memory import ROUNDED, DecayedSums, ReleasedSums
+from meanstream.operators.agents.half_life_memory import DecayedSums, WindowedSums
 from meanstream.operators.agents.release_times import Counts, Geometric, Steady, parse_release_times
 from meanstream.operators.agents.state_columns import (
-    PRIVATE,
-    PUBLIC,
-    Column,
-    Table,
-    columns_of_counter,
     empty_columns,
 )
 from meanstream.operators.counters.base import ENDLESS, Counter, State
@@ -31,7 +26,7 @@ from meanstream.operators.noise.distributions import GaussianNoise
 from meanstream.operators.noise.draw_owners import PRIVATE_MEAN
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import TAIL_DELTA, NoiseIds, NoiseSource
-from meanstream.operators.records import Floats, Ints, Words
+from meanstream.operators.records import Floats, Words
 from meanstream.operators.validation import (
     require,
     require_between,
@@ -368,9 +363,11 @@ class PrivateMean(stats.base.Univariate):
         """Make the counter of sums that keep everything."""
         require(counter in _COUNTERS, "counter", f"be one of {', '.join(_COUNTERS)}", counter)
         # What a window's sums vary by does not grow with the number of updates.
-        known = counter == Optimal.name and not self.removals
+        by_schedule = counter == Optimal.name and not self.removals
         sampling = (
-            optimal_counter_sampling(np.array(self._times[:horizon]), self.epsilon) if known else ()
+            optimal_counter_sampling(np.array(self._times[:horizon]), self.epsilon)
+            if by_schedule
+            else ()
         )
 
         return make_counter(counter, horizon=horizon, sampling=sampling)
@@ -427,9 +424,9 @@ class PrivateMean(stats.base.Univariate):
     def _settings(self) -> dict[str, Any]:
         # The usual counter has no entry: streams from before there was another go on with their
         # key.
-        other = {} if self.counter == _USUAL_COUNTER else {"mechanism": self.counter}
-        other |= {} if self._endless is None else {"memory": self.memory}
-        return {**{name: getattr(self, name) for name in _SETTINGS}, **other}
+        named = {} if self.counter == _USUAL_COUNTER else {"mechanism": self.counter}
+        named |= {} if self._endless is None else {"memory": self.memory}
+        return {**{name: getattr(self, name) for name in _SETTINGS}, **named}
 
     def _key_digest(self) -> int:
         zero = np.zeros(1, dtype=np.int64)
@@ -516,62 +513,6 @@ def _release_times(schedule: str | int, horizon: int) -> tuple[int, ...]:
 
 
 _ROW = np.zeros(1, np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class WindowedSums:
-    """Sums of the newest increments.
-
-    Parameters
-    ----------
-    counter : Windowed
-        Noise of the sums.
-    fresh : GaussianNoise
-        Of one draw, in grid units.
-
-    Notes
-    -----
-    **Privacy.** The sum of the increments in the window is an exact integer, noised by one.
-
-    Examples
-    --------
-    >>> from meanstream.operators.counters.base import ENDLESS
-    >>> sums = WindowedSums(Windowed(ENDLESS, window=2), GaussianNoise(1000.0))
-    >>> from meanstream.operators.agents.state_columns import empty_columns
-    >>> state, row = empty_columns(sums.columns, 1), np.array([0])
-    >>> more = {"count": np.array([10]), "fresh": np.zeros(1)}
-    >>> for k in (1, 2, 3):
-    ...     told = sums.release(state, row, index=np.array([k]), total=np.array([700 * k]), **more)
-    >>> told.count.tolist(), told.total.tolist()
-    ([20], [3500])
-    """
-
-    counter: Windowed
-    fresh: GaussianNoise
-
-    @property
-    def columns(self) -> Table:
-        """State of a row."""
-        wide = (self.counter.window,)
-        return (
-            Column("counts", np.int64, wide, privacy=PUBLIC, of="noise"),
-            Column("totals", np.int64, wide, privacy=PRIVATE, of="noise"),
-            *columns_of_counter(self.counter),
-        )
-
-    def release(
-        self, state: State, rows: Ints, *, index: Ints, count: Ints, total: Ints, fresh: Floats
-    ) -> ReleasedSums:
-        """Release once for each of some rows; see `DecayedSums.release`."""
-        for name, newest in (("counts", count), ("totals", total)):
-            state[name][rows] = np.concatenate(
-                [state[name][rows, 1:], newest[:, np.newaxis]], axis=1
-            )
-
-        noise = self.counter.step(state, rows, index, fresh)
-        noised = state["totals"][rows].sum(axis=1) + np.rint(noise).astype(np.int64)
-        variance = self.counter.noise_variance(index) * self.fresh.variance + ROUNDED
-        return ReleasedSums(state["counts"][rows].sum(axis=1), noised, variance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -674,14 +615,14 @@ class EndlessReleases:
         fresh : float array, shape (1,)
             The draw.
         """
-        more = np.array([count, total]) - state["marked"][0]
-        told = self._sums(noise).release(
-            state, _ROW, index=np.array([index]), count=more[:1], total=more[1:], fresh=fresh
+        added = np.array([count, total]) - state["marked"][0]
+        released = self._sums(noise).release(
+            state, _ROW, index=np.array([index]), count=added[:1], total=added[1:], fresh=fresh
         )
         state["marked"][0] = count, total
-        state["told_variance"][:] = told.variance
+        state["told_variance"][:] = released.variance
 
-        return int(told.count[0]), int(told.total[0])
+        return int(released.count[0]), int(released.total[0])
 
     def _sums(self, noise: GaussianNoise) -> DecayedSums | WindowedSums:
         if isinstance(self.counter, Decayed):

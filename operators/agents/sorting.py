@@ -1,4 +1,4 @@
-"""Sorting agents: stable, by radix where it is faster; the samples of a batch by agent, and their sums."""
+"""Stable orders of agents; the samples of a batch by agent, and their sums."""
 
 from __future__ import annotations
 
@@ -140,14 +140,18 @@ class SortedSamples:
         self.point = point[self.order].astype(np.int64, copy=False)
         self.time = time[self.order]
         self.prefix = np.cumsum(self.point)
-        self.squares = (self.point - middle) ** 2
+        self.squares = self.point - middle
+        self.squares *= self.squares
         self.before = SumsNow.of(rows, self.who)
         self.count = self.before.number + self.added
+        self._base = self.before.total - self.prefix[self.starts] + self.point[self.starts]
 
     @cached_property
-    def _squares_to(self) -> Ints:
-        """Sum of all squares up to each sample."""
-        return np.cumsum(self.squares)
+    def _squares_to(self) -> tuple[Ints, Ints]:
+        """Sum of all squares up to each sample, and what to add to it for each agent."""
+        sums = np.cumsum(self.squares)
+        base = self.before.squares_low - sums[self.starts] + self.squares[self.starts]
+        return sums, base
 
     @cached_property
     def _ends_of_times(self) -> Ints:
@@ -156,34 +160,33 @@ class SortedSamples:
 
     def to_the_end_of_its_time(self, place: Ints, count: Ints) -> Ints:
         """Give the count of some agents at the last sample of the time that `count` is in."""
-        last = self._sample(place, count)
+        sample = self._sample(place, count)
         agents_last = self.ends[place]
-        goes_on = (last < agents_last) & (
-            self.time[np.minimum(last + 1, agents_last)] == self.time[last]
+        goes_on = (sample < agents_last) & (
+            self.time[np.minimum(sample + 1, agents_last)] == self.time[sample]
         )
         if not goes_on.any():
             return count
 
-        end = self._ends_of_times[np.searchsorted(self._ends_of_times, last)]
-        return np.asarray(count + np.minimum(end, agents_last) - last, np.int64)
+        end = self._ends_of_times[np.searchsorted(self._ends_of_times, sample)]
+        return np.asarray(count + np.minimum(end, agents_last) - sample, np.int64)
 
-    def reached(self, place: Ints, count: Ints) -> tuple[SumsNow, Ints]:
-        """Give what some agents have at these counts, and which of the samples completes each."""
-        last = self._sample(place, count)
-        before = self.starts[place] - 1
-        total, low = (
-            sums[last] - np.where(before < 0, 0, sums[before])
-            for sums in (self.prefix, self._squares_to)
-        )
-        now = SumsNow(
-            count,
-            self.before.total[place] + total,
-            self.before.squares_high[place],
-            self.before.squares_low[place] + low,
-            self.time[last],
-        )
+    def reached(
+        self, place: Ints, count: Ints, *, with_squares: bool = True
+    ) -> tuple[SumsNow, Ints]:
+        """Give what some agents have at these counts, and which of the samples completes each.
 
-        return now, last
+        Without squares those of before the batch stand in their place.
+        """
+        sample = self._sample(place, count)
+        low = self.before.squares_low[place]
+        if with_squares:
+            sums, base = self._squares_to
+            low = base[place] + sums[sample]
+
+        total = self._base[place] + self.prefix[sample]
+        high = self.before.squares_high[place]
+        return SumsNow(count, total, high, low, self.time[sample]), sample
 
     def _sample(self, place: Ints, count: Ints) -> Ints:
         """The sample with which some agents have that many."""
@@ -195,6 +198,6 @@ class SortedSamples:
         low = self.before.squares_low + np.add.reduceat(self.squares, self.starts)
         rows["squares_low"][self.who] = low % SQUARES_BASE
         rows["squares_high"][self.who] += low // SQUARES_BASE
-        rows["total"][self.who] += np.add.reduceat(self.point, self.starts)
+        rows["total"][self.who] = self._base + self.prefix[self.ends]
         rows["count"][self.who] = self.count
         rows["seen"][self.who] = self.time[self.ends]

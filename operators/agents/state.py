@@ -60,14 +60,14 @@ def agents_table(settings: AgentsSettings) -> Table:
     ['count', 'released', 'released_count', 'released_total', 'seen', 'due']
     """
     times = settings.times
-    first = int(times.times(1)[0]) if isinstance(times, Counts) else NEVER
+    first_due = int(times.times(1)[0]) if isinstance(times, Counts) else NEVER
     parts = (settings.blocks, settings.vote, settings.histogram, settings.kept)
     table: Table = (
         COUNT,
         *SUMS,
         *(RELEASED, RELEASED_COUNT, RELEASED_TOTAL),
         SEEN,
-        Column("due", np.int64, start=first, privacy=PUBLIC, of="releases", kept=True),
+        Column("due", np.int64, start=first_due, privacy=PUBLIC, of="releases", kept=True),
     )
 
     for part in parts:
@@ -126,12 +126,12 @@ class AgentRows:
         """
         if not names:
             return
-        first = self.n_agents
-        last = first + len(names)
-        self._reserve(last)
-        self.owner[first:last] = keyed_owner_words(names) if words is None else words
+        begin = self.n_agents
+        end = begin + len(names)
+        self._reserve(end)
+        self.owner[begin:end] = keyed_owner_words(names) if words is None else words
         self.names.extend(names)
-        self._dirty[first:last] = True
+        self._dirty[begin:end] = True
 
     def public(self, column: Column[Public], agents: Ints | slice) -> np.ndarray:
         """Public: a column of some agents, which may leave; type checkers refuse a private one."""

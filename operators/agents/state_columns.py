@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
@@ -127,6 +127,26 @@ def columns_of_counter(counter: Counter) -> Table:
 def prefixed_columns(prefix: str, table: Table) -> Table:
     """The same columns under longer names."""
     return tuple(replace(column, name=prefix + column.name) for column in table)
+
+
+def chunks(n: int, size: int) -> Iterator[slice]:
+    """Slices of at most a size that cover `n` rows: what is computed at once stays in a cache.
+
+    Examples
+    --------
+    >>> list(chunks(5, 3))
+    [slice(0, 3, None), slice(3, 6, None)]
+    """
+    return (slice(start, start + size) for start in range(0, n, size))
+
+
+def columns_under(prefix: str, rows: Columns) -> Columns:
+    """The columns whose names begin with a prefix, under the rest of their names."""
+    return {
+        name.removeprefix(prefix): column
+        for name, column in rows.items()
+        if name.startswith(prefix)
+    }
 
 
 def empty_columns(table: Table, n: int, releases: int | None = None) -> Columns:

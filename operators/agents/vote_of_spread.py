@@ -1,13 +1,13 @@
-"""The spread vote: how far pairs of an agent's own samples lie apart, counted in few bins and noised, for everyone.
+"""The spread vote: distances of pairs of an agent's own samples, in few bins and noised.
 
 What one sample varies by is needed wherever agents share means, and the noisy means say little
 about it. So a part of the budget goes into a histogram of `|x - x'|` over disjoint pairs of an
 agent's samples. Votes add up over hosts; `meanstream.operators.collaboration.variance.spread_law` reads the
 variance of one sample off the sum.
 
-The order of rows is an input like their values: a file may come sorted by them. So pairs by time are
-of samples that share their event time with no other one of their agent, and pairs by content are
-chosen by a key.
+The order of rows is an input like their values: a file may come sorted by them. So pairs by time
+are of samples that share their event time with no other one of their agent, and pairs by content
+are chosen by a key.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from scipy.special import betainc
 
+from meanstream.operators.agents.own_blocks import neighbors
 from meanstream.operators.agents.state_columns import PRIVATE, PUBLIC, Column, Columns, Table
 from meanstream.operators.noise.distributions import GaussianNoise, LaplaceNoise
 from meanstream.operators.noise.draw_owners import AGENT_VOTES
@@ -248,9 +249,8 @@ class SpreadVote:
             return
 
         voters = agent[due]
-        own = NoiseIds(owner=ids.owner[due], index=ids.index[due], version=ids.version[due])
         rows["vote_noised"][voters] += self.cast(
-            rows["vote_pairs"][voters], rows["vote_since"][voters], own, noise
+            rows["vote_pairs"][voters], rows["vote_since"][voters], ids.take(due), noise
         )
         rows["vote_pairs"][voters] = 0
         rows["vote_since"][voters] = 0.0
@@ -297,8 +297,8 @@ class SpreadPairs:
         begin = self._begin[which]
         lengths = end - begin
         offset = np.cumsum(lengths) - lengths
-        at = np.arange(int(lengths.sum())) + np.repeat(begin - offset, lengths)
-        cells = np.repeat(self.who[which] * self.counts.shape[1], lengths) + self.bins[at]
+        pairs = np.arange(int(lengths.sum())) + np.repeat(begin - offset, lengths)
+        cells = np.repeat(self.who[which] * self.counts.shape[1], lengths) + self.bins[pairs]
         np.add.at(np.reshape(self.counts, -1, copy=False), cells, 1)
         self._begin[which] = end
 
@@ -354,29 +354,20 @@ def timed_pairs(  # noqa: PLR0917
     ([1], [1])
     """
     fits = _alone_at_their_time(rows, who, time, starts, added)
-    place = np.flatnonzero(fits)
+    fitting = np.flatnonzero(fits)
     fit = np.add.reduceat(fits, starts, dtype=np.int64)
     begin = np.cumsum(fit) - fit
-    alone = point[place]
+    alone = point[fitting]
 
     waits = rows["vote_waits"][who].astype(np.int64)
-    first = rows["vote_first"][who]
-    number = (waits + fit) // 2
-    ends = np.cumsum(number)
-    second = 2 * np.arange(int(ends[-1])) + np.repeat(
-        begin + 1 - waits - 2 * (ends - number), number
-    )
-    difference = alone[second] - alone[second - 1]
-    waited = np.flatnonzero((waits == 1) & (number > 0))
-    difference[(ends - number)[waited]] = alone[begin[waited]] - first[waited]
-
+    pairs = neighbors(alone, begin, fit, waits, rows["vote_first"][who])
     left = (waits + fit) % 2
     newest = np.flatnonzero((left == 1) & (fit > 0))
     rows["vote_first"][who[newest]] = alone[(begin + fit - 1)[newest]]
     rows["vote_first"][who[left == 0]] = 0
     rows["vote_waits"][who] = left
 
-    return TimedPairs(number, starts, np.abs(difference, out=difference), place[second])
+    return TimedPairs(pairs.number, starts, pairs.difference, fitting[pairs.second])
 
 
 def _alone_at_their_time(
@@ -470,11 +461,13 @@ def content_pairs(
     ordered = bucket[order]
     begins = np.ones(len(order), np.bool_)
     begins[1:] = ordered[1:] != ordered[:-1]
-    first = np.flatnonzero(begins[:-1] & ~begins[1:])
-    one = order[first]
-    other = order[first + 1]
+    starts = np.flatnonzero(begins[:-1] & ~begins[1:])
+    left = order[starts]
+    right = order[starts + 1]
 
-    return ContentPairs(agent[one], np.abs(point[one] - point[other]), expected_pairs(rows, share))
+    return ContentPairs(
+        agent[left], np.abs(point[left] - point[right]), expected_pairs(rows, share)
+    )
 
 
 def expected_pairs(rows: Ints, share: int = KEYS) -> Floats:
@@ -487,13 +480,13 @@ def expected_pairs(rows: Ints, share: int = KEYS) -> Floats:
     >>> expected_pairs(np.array([0, 1, 2, 7, 8, 4000])).round(2).tolist()
     [0.0, 0.0, 1.0, 1.0, 1.93, 908.53]
     """
-    sizes, which = np.unique(rows, return_inverse=True)
+    sizes, inverse = np.unique(rows, return_inverse=True)
     buckets = _buckets(sizes, share)
     # That a bucket has two keys or more, as a binomial law says it.
     full = betainc(2.0, np.maximum(sizes - 1.0, 1.0), share / (KEYS * buckets))
     pairs = buckets * np.where(sizes > 1, full, 0.0)
 
-    return np.asarray(pairs[which], np.float64)
+    return np.asarray(pairs[inverse], np.float64)
 
 
 def _share_of_keys(rows: int) -> int:
@@ -512,9 +505,9 @@ def _kept_keys(  # noqa: PLR0917
     agent, point = _sorted_by_content(agent, point, span)
     new = np.ones(len(point), np.bool_)
     new[1:] = (agent[1:] != agent[:-1]) | (point[1:] != point[:-1])
-    place = np.arange(len(point))
-    key = np.maximum.accumulate(np.where(new, place, 0))
-    np.subtract(place, key, out=key)  # number among rows of that value
+    position = np.arange(len(point))
+    key = np.maximum.accumulate(np.where(new, position, 0))
+    np.subtract(position, key, out=key)  # number among rows of that value
     key *= span + 1
     key += point
 
@@ -523,8 +516,8 @@ def _kept_keys(  # noqa: PLR0917
     if share == KEYS:
         return agent, point, hashes
 
-    kept = np.flatnonzero((hashes & _LAST) < np.uint64(share))
-    return agent[kept], point[kept], hashes[kept]
+    used = np.flatnonzero((hashes & _LAST) < np.uint64(share))
+    return agent[used], point[used], hashes[used]
 
 
 def _sorted_by_content(agent: AnyInts, point: Ints, span: int) -> tuple[Ints, Ints]:
@@ -534,9 +527,9 @@ def _sorted_by_content(agent: AnyInts, point: Ints, span: int) -> tuple[Ints, In
         order = np.lexsort((point, number))
         return number[order], point[order]
 
-    both = number * (span + 1) + point
-    both.sort()
-    sorted_agent = both // (span + 1)
-    both -= sorted_agent * (span + 1)
+    packed = number * (span + 1) + point
+    packed.sort()
+    sorted_agent = packed // (span + 1)
+    packed -= sorted_agent * (span + 1)
 
-    return sorted_agent, both
+    return sorted_agent, packed

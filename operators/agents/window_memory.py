@@ -18,17 +18,12 @@ from meanstream.operators.agents.half_life_memory import (
     TURN,
     Outlook,
     ReleasedSums,
+    keep_release,
     sample_bound,
 )
 from meanstream.operators.agents.own_moments import OwnMoment, SumsNow
 from meanstream.operators.agents.release_times import Every, Steady
-from meanstream.operators.agents.released_change_tests import (
-    CHANGED,
-    MOVED,
-    NOTHING,
-    WARNED,
-    WARNING,
-)
+from meanstream.operators.agents.released_change_tests import MOVED, drift_of_ratio
 from meanstream.operators.agents.state_columns import (
     PRIVATE,
     PUBLIC,
@@ -36,6 +31,7 @@ from meanstream.operators.agents.state_columns import (
     Columns,
     Table,
     columns_of_counter,
+    columns_under,
     declared_columns,
     empty_columns,
     prefixed_columns,
@@ -135,61 +131,47 @@ class NoisedWindow:
             Public bound on the variance of a sample, in squared grid units.
         """
         increment = total + np.rint(self.counter.increment(state, rows, fresh)).astype(np.int64)
-        kept = {}
+        slots = {}
         for name, newest in (
             ("counts", count),
             ("noised", increment),
             ("parts", np.ones_like(count)),
         ):
-            kept[name] = slots_with_room(state[name][rows], joins)
-            kept[name][:, -1] += newest
-            kept[name][left] = 0
+            slots[name] = slots_with_room(state[name][rows], joins)
+            slots[name][:, -1] += newest
+            slots[name][left] = 0
 
         drift = (
-            self._reset_changed(kept, index, sample)
+            self._reset_changed(slots, index, sample)
             if self.tests
             else np.zeros(len(rows), np.int64)
         )
 
-        for name, values in kept.items():
+        for name, values in slots.items():
             state[name][rows] = values
 
-        parts = kept["parts"].sum(axis=1)
+        parts = slots["parts"].sum(axis=1)
         variance = self._covariance(parts, parts, index) * self.fresh.variance + ROUNDED * parts
         return ReleasedSums(
-            kept["counts"].sum(axis=1), kept["noised"].sum(axis=1), variance, drift, index - parts
+            slots["counts"].sum(axis=1), slots["noised"].sum(axis=1), variance, drift, index - parts
         )
 
     def _reset_changed(self, kept: State, index: Ints, sample: Floats) -> Ints:
         """Clear the slots before a change; say of each row whether there was one."""
-        counts, noised, parts = (
+        newest_first = [
             np.cumsum(kept[name][:, ::-1], axis=1) for name in ("counts", "noised", "parts")
-        )
+        ]
         largest = np.zeros(len(index))
         best = np.zeros(len(index), np.int64)
         newest = 1
 
         while newest < self.slots:
-            after = counts[:, newest - 1]
-            before = counts[:, -1] - counts[:, newest - 1]
-            some = (after > 0) & (before > 0)
-            a, c = (1.0 / np.where(some, number, 1) for number in (after, before))
-            difference = noised[:, newest - 1] * a - (noised[:, -1] - noised[:, newest - 1]) * c
-            part = np.where(some, parts[:, newest - 1], 1)
-
-            whole = np.where(some, parts[:, -1], 1)
-            both = a + c
-            noise = both * both * self._covariance(part, part, index) + c * c * self._covariance(
-                whole, whole, index
-            )
-            noise = noise - 2.0 * c * both * self._covariance(part, whole, index)
-            ratio = difference * difference / (self.fresh.variance * noise + sample * both)
-            ratio = np.where(some, ratio, 0.0)
+            ratio = self._ratio(newest_first, newest, index, sample)
             best = np.where(ratio > largest, newest, best)
             largest = np.maximum(largest, ratio)
             newest *= 2
 
-        drift = np.where(largest > CHANGED, MOVED, np.where(largest > WARNING, WARNED, NOTHING))
+        drift = drift_of_ratio(largest)
         keep = np.where(drift == MOVED, best, self.slots)
         before_change = np.arange(self.slots) < self.slots - keep[:, np.newaxis]
         for values in kept.values():
@@ -197,17 +179,38 @@ class NoisedWindow:
 
         return drift
 
+    def _ratio(self, sums: list[Ints], newest: int, index: Ints, sample: Floats) -> Floats:
+        """Squared difference of the means of the newest slots and of the others over its variance.
+
+        0 where one of both has no samples. `sums` are those of the newest slots, by their number.
+        """
+        counts, noised, parts = ((column[:, newest - 1], column[:, -1]) for column in sums)
+        before = counts[1] - counts[0]
+        valid = (counts[0] > 0) & (before > 0)
+        a, c = (1.0 / np.where(valid, number, 1) for number in (counts[0], before))
+        difference = noised[0] * a - (noised[1] - noised[0]) * c
+
+        # The difference is (a + c) New - c All.
+        new, every = (np.where(valid, part, 1) for part in parts)
+        weight = a + c
+        noise = weight * weight * self._covariance(new, new, index)
+        noise = noise + c * c * self._covariance(every, every, index)
+        noise = noise - 2.0 * c * weight * self._covariance(new, every, index)
+        ratio = difference * difference / (self.fresh.variance * noise + sample * weight)
+
+        return np.where(valid, ratio, 0.0)
+
     def _covariance(self, first: Ints, second: Ints, index: Ints) -> Floats:
         """Covariance of the noises of the newest that many increments, row by row, in draws."""
-        found = np.zeros(len(index))
+        covariance = np.zeros(len(index))
         pairs = first * (second.max(initial=0) + 1) + second
         for pair in np.unique(pairs):
-            some = np.flatnonzero(pairs == pair)
-            found[some] = self.counter.part_covariance(
-                int(first[some[0]]), int(second[some[0]]), index[some]
+            alike = np.flatnonzero(pairs == pair)
+            covariance[alike] = self.counter.part_covariance(
+                int(first[alike[0]]), int(second[alike[0]]), index[alike]
             )
 
-        return found
+        return covariance
 
 
 def slots_with_room(slots: np.ndarray, joins: Bools) -> np.ndarray:
@@ -305,16 +308,18 @@ class KeptWindow:
         rows = empty_columns(self.columns, 1)
         agent = np.zeros(1, np.int64)
         nothing = np.zeros(1, np.int64)
-        found = []
+        rows_told = []
         plain = replace(self, sums=replace(self.sums, tests=False), vote=None)
 
         for k, number in enumerate(count):
-            now = SumsNow(np.array([number]), nothing, nothing, nothing, np.zeros(1))
+            sums = SumsNow(np.array([number]), nothing, nothing, nothing, np.zeros(1))
             index = np.array([k + 1])
-            told = plain.release(rows, agent, index=index, now=now, turn=index, fresh=np.zeros(1))
-            found.append((told.count[0], told.count[0], told.variance[0]))
+            released = plain.release(
+                rows, agent, index=index, now=sums, turn=index, fresh=np.zeros(1)
+            )
+            rows_told.append((released.count[0], released.count[0], released.variance[0]))
 
-        return Outlook(*np.array(found, np.float64).T)
+        return Outlook(*np.array(rows_told, np.float64).T)
 
     def effective(
         self,
@@ -341,11 +346,11 @@ class KeptWindow:
         newest = rows["slot_begin"][agent, -1]
         if self.times is None:
             joins = (index > 1) & (now.number - newest <= self.gap)
-            here = now.number
+            position = now.number
             begin = mark.number
         else:
             joins = newest == turn
-            here = turn
+            position = turn
             begin = turn
 
         starts = {
@@ -358,10 +363,10 @@ class KeptWindow:
             slots[:, -1] = np.where(joins, slots[:, -1], values)
             rows[name][agent] = slots
 
-        left = self._left(rows, agent, here)
+        left = self._left(rows, agent, position)
         left[:, -1] = False
-        told = self.sums.release(
-            {column.name: rows[SUMS + column.name] for column in self.sums.columns},
+        released = self.sums.release(
+            columns_under(SUMS, rows),
             agent,
             index=index,
             count=now.number - mark.number,
@@ -372,13 +377,8 @@ class KeptWindow:
             sample=sample_bound(rows, agent, self.vote, self.grid),
         )
 
-        now.moment.put(rows, "marked", agent)
-        rows["turn"][agent] = turn
-        rows["told_count"][agent] = told.count
-        rows["told_total"][agent] = told.total
-        rows["told_variance"][agent] = told.variance
-
-        return told
+        keep_release(rows, agent, released, turn, now)
+        return released
 
     def begin(self, rows: Columns, agent: Ints) -> Ints:
         """Private: how many samples of some agents came before those that count."""
@@ -398,17 +398,17 @@ class KeptWindow:
 
         For that agent only.
         """
-        now = SumsNow.of(rows, agent).moment
+        sums = SumsNow.of(rows, agent).moment
         released = rows["released_count"][agent] if self.times is None else rows["turn"][agent]
 
         base = self._base(rows, agent, self._here(rows, agent))
         middle = self.grid.span // 2
-        number = now.number - base.number
+        number = sums.number - base.number
         n = np.maximum(number, 1).astype(np.float64)
-        total = (now.total - base.total - number * middle).astype(np.float64)
+        total = (sums.total - base.total - number * middle).astype(np.float64)
         value = self.grid.lower + (total / n + middle) * self.grid.resolution
         deviations = (
-            np.maximum(now.squares - base.squares - total * total / n, 0.0)
+            np.maximum(sums.squares - base.squares - total * total / n, 0.0)
             * self.grid.resolution**2
         )
         in_release = rows["released_count"][agent] - self._base(rows, agent, released).number
@@ -424,8 +424,8 @@ class KeptWindow:
     def _left(self, rows: Columns, agent: Ints, here: Ints) -> Bools:
         """Public: which slots have left the window at a turn or a number of samples, shape (m, slots)."""
         begin = rows["slot_begin"][agent]
-        first = here[:, np.newaxis] - self.length
-        return np.asarray(begin < first if self.times is None else begin <= first)
+        limit = here[:, np.newaxis] - self.length
+        return np.asarray(begin < limit if self.times is None else begin <= limit)
 
     def _base(self, rows: Columns, agent: Ints, here: Ints) -> OwnMoment:
         """Private: after which moment the samples lie in the window, and after the newest change."""
@@ -433,14 +433,14 @@ class KeptWindow:
         oldest = np.argmax(inside, axis=1)
         slot = OwnMoment(*(rows[_SLOT + name][agent, oldest] for name in OwnMoment._fields))
 
-        some = inside.any(axis=1)
+        any_inside = inside.any(axis=1)
         base = OwnMoment(
             *(
-                np.where(some, *both)
-                for both in zip(slot, OwnMoment.of(rows, "marked", agent), strict=True)
+                np.where(any_inside, *arrays)
+                for arrays in zip(slot, OwnMoment.of(rows, "marked", agent), strict=True)
             )
         )
         start = OwnMoment.of(rows, "start", agent)
         later = start.number > base.number
 
-        return OwnMoment(*(np.where(later, *both) for both in zip(start, base, strict=True)))
+        return OwnMoment(*(np.where(later, *arrays) for arrays in zip(start, base, strict=True)))

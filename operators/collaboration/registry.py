@@ -184,16 +184,22 @@ SUMMARIES: dict[str, type[Any]] = {
 }
 """The kinds of summary; `restore` of each makes one of its snapshot."""
 
-SAME_MEAN_TESTS = "meanstream.lab.papers.colme.same_mean_tests:SameMeanTests"
-CONSENSUS = "meanstream.lab.papers.colme.consensus:Consensus"
-"""The papers' collaborations, where their classes are: loaded by name."""
+OF_PAPERS = {
+    "tests": "meanstream.lab.papers.colme.same_mean_tests:SameMeanTests",
+    "consensus": "meanstream.lab.papers.colme.consensus:Consensus",
+}
+"""The papers' collaborations, by where their classes are: loaded by name."""
+
+
+def _of_paper(name: str) -> Callable[[float, float, float], Collaboration]:
+    return lambda _, __, significance: resolve_name(OF_PAPERS[name])(significance)
+
 
 COLLABORATIONS: dict[str, Callable[[float, float, float], Collaboration]] = {
     PriorByCount.name: lambda lower, upper, _: PriorByCount(lower, upper),
     LearnedPrior.name: lambda lower, upper, _: LearnedPrior(lower, upper),
     JamesStein.name: lambda lower, upper, _: JamesStein(lower, upper),
-    "tests": lambda _, __, significance: resolve_name(SAME_MEAN_TESTS)(significance),
-    "consensus": lambda _, __, significance: resolve_name(CONSENSUS)(significance),
+    **{name: _of_paper(name) for name in OF_PAPERS},
     LearningAlone.name: lambda *_: LearningAlone(),
 }
 

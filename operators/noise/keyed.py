@@ -139,6 +139,10 @@ class NoiseIds:
     def __len__(self) -> int:
         return len(self.index)
 
+    def take(self, which: Ints) -> NoiseIds:
+        """Select draws."""
+        return NoiseIds(self.owner[which], self.index[which], self.version[which])
+
 
 class NoiseSource(Protocol):
     """Uniform random bits for release ids: keyed in production, seeded in simulations."""

@@ -41,12 +41,12 @@ def _reason_of(error: OSError) -> str:
 
 def require_new_output(option: str, path: Path, mark: bytes, what: str) -> None:
     """Refuse a file that is there, unless its beginning says that it is ours; a pipe or a terminal holds none."""
-    found = b""
+    content = b""
     try:
         mode = path.stat().st_mode
         if stat.S_ISREG(mode):
             with path.open("rb") as file:
-                found = file.read(HEAD_BYTES)
+                content = file.read(HEAD_BYTES)
         elif stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
             return
     except FileNotFoundError:
@@ -54,7 +54,7 @@ def require_new_output(option: str, path: Path, mark: bytes, what: str) -> None:
     except (OSError, ValueError):  # ours is readable
         pass
 
-    if mark not in found:
+    if mark not in content:
         raise BadOption(f"{option} must be a new file or {what}, got {str(path)!r}")
 
 

@@ -64,7 +64,7 @@ def legends_below(figure: Any, axes: Sequence[Any]) -> None:
     One for all if all have the same labels.
     """
     labels = [ax.get_legend_handles_labels()[1] for ax in axes]
-    if all(one == labels[0] for one in labels):
+    if all(label == labels[0] for label in labels):
         handles, names = axes[0].get_legend_handles_labels()
         fitting = int(figure.get_figwidth() / (0.6 + 0.06 * max(map(len, names))))
         columns = max(min(4, fitting, len(names)), 1)

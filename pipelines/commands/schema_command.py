@@ -30,11 +30,11 @@ def schema(
     from meanstream.streaming.events import wire as events
 
     with refusing_options():
-        found = (
+        described = (
             _schema_of_options(name) if name.startswith("run-") else events.wire_event_schema(name)
         )
 
-    sys.stdout.write(json.dumps(found, indent=2) + "\n")
+    sys.stdout.write(json.dumps(described, indent=2) + "\n")
 
 
 def _schema_of_options(name: str) -> dict[str, Any]:

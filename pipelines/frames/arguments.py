@@ -83,12 +83,12 @@ def check_arguments(
     Traceback (most recent call last):
     TypeError: means() got an unexpected argument 'quantile'; did you mean 'quantiles'?
     """
-    own = [
+    parameters = [
         name
-        for name, one in signature(function).parameters.items()
-        if one.kind is not Parameter.VAR_KEYWORD
+        for name, parameter in signature(function).parameters.items()
+        if parameter.kind is not Parameter.VAR_KEYWORD
     ]
-    known = [*own, *(name for name in more if name not in own)]
+    known = [*parameters, *(name for name in more if name not in parameters)]
 
     for name in given:
         if name in known:
@@ -125,7 +125,9 @@ def named_arguments(
     def decorate(function: Callable[Accepted, Answer]) -> Callable[Accepted, Answer]:
         parameters = signature(function).parameters
         needed = [name for name in said if _has_no_default(parameters.get(name))]
-        open_ended = any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
+        open_ended = any(
+            parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values()
+        )
 
         @wraps(function)
         def checked(*args: Accepted.args, **kwargs: Accepted.kwargs) -> Answer:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from meanstream.operators.agents.agents_settings import AgentsSettings
+from meanstream.operators.agents.agents_settings import MAX_PER_PERSON, AgentsSettings
 from meanstream.operators.agents.defaults import SPREAD_SHARE
 from meanstream.operators.records import Ints
-from meanstream.operators.validation import require_epsilon, valid_float, valid_int
+from meanstream.operators.validation import require, require_epsilon, valid_float, valid_int
 
 _STEPS = 50
 _SLACK = 1e-9
@@ -49,8 +49,10 @@ def spread_share_of_rows(rows: Ints, epsilon: float, units: int = 1) -> float:
     epsilon = valid_float("epsilon", epsilon)
     require_epsilon(epsilon)
 
+    units = valid_int("per_person", units)
+    require(units <= MAX_PER_PERSON, "per_person", f"be at most {MAX_PER_PERSON:,}", units)
     pairs = max(int((np.asarray(rows) // 2).sum()), 1)
-    needed = round(VOTES * valid_int("per_person", units) / (epsilon * pairs), 3)
+    needed = round(VOTES * units / (epsilon * pairs), 3)
     return min(SPREAD_SHARE, max(needed, LEAST_SHARE))
 
 

@@ -79,6 +79,7 @@ def numbers_advice(frame: Any, name: str, texts: pa.ChunkedArray, *, mixed: bool
     call = _numbers_call(frame, name, SAFE[kinds], mixed=mixed)
     if mixed:
         return f"{call} makes them one type"
+
     return f"{call} converts it, and nulls='drop' leaves out the rest"
 
 
@@ -104,6 +105,7 @@ def times_advice(frame: Any, name: str, texts: pa.ChunkedArray) -> str:
         return f"{_numbers_call(frame, name, PLAIN, mixed=True)} makes seconds of it"
     if kinds == {TIMES}:
         return f"{_times_call(frame, name, None)} converts it"
+
     return ISO_TIMES
 
 
@@ -168,22 +170,23 @@ def _numbers_call(frame: Any, name: str, notation: str, *, mixed: bool) -> str:
         column = f'pc.replace_substring_regex({column}, "{thousands}", "")'
     if comma:
         column = f"pc.replace_substring({column}, ',', '.')"
+
     return f"pc.cast({column}, 'float64')"
 
 
 def _without_unit(frame: Any, name: str) -> str:
     # At both ends only: the letter of an exponent stays.
-    rest = "^[^0-9.+-]+|[^0-9.]+$"
+    pattern = "^[^0-9.+-]+|[^0-9.]+$"
 
     match library_of(frame):
         case "pandas":
-            return f"frame[{name!r}].str.replace('{rest}', '', regex=True)"
+            return f"frame[{name!r}].str.replace('{pattern}', '', regex=True)"
         case "polars":
-            return f"pl.col({name!r}).str.replace_all('{rest}', '')"
+            return f"pl.col({name!r}).str.replace_all('{pattern}', '')"
         case "duckdb":
-            return f"regexp_replace(\"{name}\", '{rest}', '', 'g')"
+            return f"regexp_replace(\"{name}\", '{pattern}', '', 'g')"
 
-    return f"pc.replace_substring_regex(frame[{name!r}], '{rest}', '')"
+    return f"pc.replace_substring_regex(frame[{name!r}], '{pattern}', '')"
 
 
 def _times_call(frame: Any, name: str, form: str | None) -> str:

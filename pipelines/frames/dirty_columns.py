@@ -99,14 +99,14 @@ def kinds_said(column: pa.ChunkedArray) -> str:
 
 def kinds_of_text(column: pa.ChunkedArray) -> dict[str, int]:
     """Numbers of a column's texts by their kind, of the kinds that occur."""
-    rest = plain_text(column).drop_null()
+    others = plain_text(column).drop_null()
     counts = {}
     for name, pattern in TEXT_KINDS:
-        matches = pc.match_substring_regex(rest, pattern)
+        matches = pc.match_substring_regex(others, pattern)
         counts[name] = pc.sum(matches).as_py() or 0
-        rest = rest.filter(pc.invert(matches))
+        others = others.filter(pc.invert(matches))
 
-    counts[OTHER_TEXT] = len(rest)
+    counts[OTHER_TEXT] = len(others)
     return {name: count for name, count in counts.items() if count}
 
 

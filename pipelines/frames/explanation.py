@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,15 +13,17 @@ from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.defaults import mechanism_facts, percent_of_guesses
 from meanstream.operators.noise.group_privacy import GROUPS, odds_of_a_guess
 from meanstream.operators.validation import require
+from meanstream.pipelines.commands.explain.promise_facts import COLLABORATION_METHODS
 from meanstream.pipelines.commands.report.report_parts import (
     REPORT_MARK,
     ReportPage,
     ReportPart,
     report_parts_as_html,
 )
-from meanstream.pipelines.frames.frame_releases import LedgerCharge, bounds_note
+from meanstream.pipelines.frames.frame_releases import bounds_note
 
 if TYPE_CHECKING:
+    from meanstream.pipelines.frames.frame_result import LearnedPopulation, PrivateMeans
     from meanstream.pipelines.frames.private_windows import PrivateWindows
 
 WIDTH = 90
@@ -36,117 +39,197 @@ ADVERSARY = (
 )
 
 
-def means_explained(
-    settings: AgentsSettings,
-    said: Sequence[str],
-    facts: Sequence[tuple[str, str]],
-    charge: LedgerCharge | None,
-    *,
-    meaning: str,
-) -> list[ReportPart]:
-    """Say what is protected, what that means as odds, what was spent and what is not covered."""
-    several = [(f"{k} {_several(settings)}", _strength(settings, k)) for k in GROUPS]
-    spent = [f"{one}." for one in said[1:] if one != bounds_note(settings)]
-    if charge is not None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FramePromise:
+    """Public: the facts of a result that its text and its page show; what it lacks is empty.
+
+    Attributes
+    ----------
+    guarantee, odds, names, spent, limits : str
+        Sentences: what is protected, what that means, which names of groups come out, what was
+        spent, what is not covered.
+    meaning : str
+        What is estimated; `learned` says how groups learn of each other, `levels` of higher levels.
+    several : ReportPart, optional
+        What several rows, or groups, of one person cost.
+    settings : sequence of (str, str)
+        Names and values.
+    """
+
+    guarantee: str
+    meaning: str
+    spent: str
+    limits: str
+    settings: Sequence[tuple[str, str]]
+    odds: str = ""
+    names: str = ""
+    learned: LearnedPopulation | None = None
+    levels: ReportPart | None = None
+    several: ReportPart | None = None
+
+    def parts(self) -> list[ReportPart]:
+        """Sections in the order of the questions that somebody who approves asks."""
+        learned = () if self.learned is None else learned_facts(self.learned)
+        parts = [
+            ReportPart(title="What is protected?", text=f"{self.guarantee} {ADVERSARY}"),
+            ReportPart(title="What does that mean?", text=self.odds),
+            ReportPart(title="Which names come out?", text=self.names),
+            ReportPart(title="What is estimated?", text=f"{self.meaning}.", table=learned),
+            self.levels,
+            self.several,
+            ReportPart(title="What was spent?", text=self.spent),
+            ReportPart(title="Limits", text=" ".join([self.limits, *LIMITS]).strip()),
+            ReportPart(title="Settings", table=self.settings),
+        ]
+        return [part for part in parts if part is not None and (part.text or part.table)]
+
+
+def promise_of_means(result: PrivateMeans) -> FramePromise:
+    """Facts of a result of `private_means` whose groups are public."""
+    settings = result.settings
+    guarantee, *notes = result.notes
+    learned = () if result.levels is None else tuple(result.levels.sentences())
+    limits = bounds_note(settings)
+    spent = [f"{note}." for note in notes if note != limits and note not in learned]
+    if result.charge is not None:
         spent.append(
-            f"The ledger has {charge.rows:,} rows and ends with {charge.head}. `meanstream ledger verify --store "
-            f"{charge.store}` recomputes it."
+            f"The ledger has {result.charge.rows:,} rows and ends with {result.charge.head}. "
+            f"`meanstream ledger verify --store {result.charge.store}` recomputes it."
         )
 
-    return [
-        ReportPart(title="What is protected?", text=f"{said[0]}. {ADVERSARY}"),
-        ReportPart(title="What does that mean?", text=_odds(settings)),
-        ReportPart(title="What is estimated?", text=f"{meaning}."),
-        ReportPart(
-            title="A person with several rows"
-            if settings.per_person is None
-            else "A person in several groups",
-            text="All of them together have a larger epsilon, at the same delta:",
-            table=several,
-        ),
-        ReportPart(title="What was spent?", text=" ".join(spent)),
-        ReportPart(title="Limits", text=" ".join([f"{bounds_note(settings)}.", *LIMITS])),
-        ReportPart(title="Settings", table=[*facts, *_numbers(settings)]),
-    ]
+    facts = [("value", result.value), ("groups", f"{len(result):,} by {', '.join(result.keys)}")]
+    if result.person is not None:
+        facts.append(("person", result.person))
+
+    unit = "one row's value" if settings.per_person is None else "one person's rows in a group"
+    return FramePromise(
+        guarantee=f"{guarantee}.",
+        odds=odds_in_words(unit, "all releases", settings.guessed_right),
+        meaning=result.meaning,
+        learned=result.learned,
+        levels=None if result.levels is None else result.levels.explained(),
+        several=_several(settings),
+        spent=" ".join(spent),
+        limits=f"{limits}.",
+        settings=[*facts, *_numbers(settings)],
+    )
 
 
-def windows_explained(result: PrivateWindows) -> list[ReportPart]:
-    """Say what the answers of windows are, what is protected, what was spent and how."""
+def promise_of_windows(result: PrivateWindows) -> FramePromise:
+    """Facts of a result of `private_windows`."""
     settings = result.settings
-    table = [
-        ("value", result.value),
-        ("windows", f"{len({*result.table['window'].to_pylist()}):,}, of {settings.window}"),
-        ("bounds", f"{settings.lower:g} to {settings.upper:g}"),
-        ("epsilon", f"{settings.epsilon:g} for each window"),
-        ("unit", settings.unit),
-        ("estimator", settings.estimator),
-        ("deployment", str(settings.name)),
-    ]
+    guarantee, *notes = result.notes
 
-    return [
-        ReportPart(title="What is protected?", text=f"{result.notes[0]} {ADVERSARY}"),
-        ReportPart(title="What is estimated?", text=f"{result.meaning}."),
-        ReportPart(title="What was spent?", text=". ".join(result.notes[1:]) + "."),
-        ReportPart(title="Limits", text=" ".join(LIMITS)),
-        ReportPart(title="Settings", table=table),
-    ]
+    # Windows have neither votes nor a prior of groups.
+    return FramePromise(
+        guarantee=guarantee,
+        meaning=result.meaning,
+        spent=". ".join(notes) + ".",
+        limits="",
+        # Which windows, of which values, by which estimator.
+        settings=[
+            ("value", result.value),
+            ("windows", f"{len({*result.table['window'].to_pylist()}):,}, of {settings.window}"),
+            ("bounds", f"{settings.lower:g} to {settings.upper:g}"),
+            ("epsilon", f"{settings.epsilon:g} for each window"),
+            ("unit", settings.unit),
+            ("estimator", settings.estimator),
+            ("deployment", str(settings.name)),
+        ],
+    )
 
 
-def write_explained(path: str | Path, title: str, parts: Sequence[ReportPart]) -> Path:
-    """Write the sections as a page to a new file, or over a page that was written so."""
+def odds_in_words(
+    unknown: str,
+    seen: str,
+    share: float,
+    *,
+    cases: str = "there are two equally likely possibilities",
+) -> str:
+    """Sentence on how often someone who knows all else guesses right.
+
+    Examples
+    --------
+    >>> odds_in_words("one row's value", "all releases", 0.6).partition(". ")[2]
+    'From all releases they guess right at most 60.0 % of the time (a coin: 50 %).'
+    """
+    return (
+        f"Suppose someone knows everything except {unknown}, and that {cases}. From {seen} they "
+        f"guess right at most {percent_of_guesses(share)} of the time (a coin: 50 %)."
+    )
+
+
+def strength_in_words(epsilon: float, share: float) -> str:
+    """Epsilon of several rows, or of several groups, and how often a guess is right."""
+    return f"epsilon {epsilon:.3g}, guessed right at most {percent_of_guesses(share)} of the time"
+
+
+def learned_facts(learned: LearnedPopulation) -> list[tuple[str, str]]:
+    """How groups learn of each other, and what they have learned."""
+    method = learned.method
+    estimate = COLLABORATION_METHODS.get(method, "a collaboration of your own")
+    facts = [("collaboration", f"{method}: {estimate.replace('every agent', 'every group')}")]
+    if learned.spread is not None:
+        facts.append(("learned from all releases", learned.sentence()))
+
+    return facts
+
+
+def write_promise(path: str | Path, title: str, promise: FramePromise) -> Path:
+    """Write a page of HTML that refers to nothing outside of it: a new file, or one written so."""
     path = Path(path)
     ours = (
         not path.exists()
         or REPORT_MARK in path.read_text(encoding="utf-8", errors="replace")[:1000]
     )
     require(ours, "path", "be new, or a page that report() wrote", str(path))
-    path.write_text(explained_as_page(title, parts), encoding="utf-8")
+
+    about = f"meanstream {version('meanstream')}. Everything on this page is public."
+    page = ReportPage(title=title, about=about, parts=promise.parts())
+    path.write_text(report_parts_as_html(page), encoding="utf-8")
 
     return path
 
 
-def explained_as_text(parts: Sequence[ReportPart]) -> str:
+def promise_as_text(promise: FramePromise) -> str:
     """Write the sections as text of at most 90 characters a line."""
-    found = []
-    for part in parts:
+    sections = []
+    for part in promise.parts():
         width = max((len(name) for name, _ in part.table), default=0)
         lines = [f"  {name:<{width}}  {value}" for name, value in part.table]
         text = textwrap.wrap(part.text, WIDTH, initial_indent="  ", subsequent_indent="  ")
-        found.append("\n".join([part.title, *text, *lines]))
+        sections.append("\n".join([part.title, *text, *lines]))
 
-    return "\n\n".join(found)
-
-
-def explained_as_page(title: str, parts: Sequence[ReportPart]) -> str:
-    """Write the sections as one page of HTML that refers to nothing outside of it."""
-    about = f"meanstream {version('meanstream')}. Everything on this page is public."
-    return report_parts_as_html(ReportPage(title=title, about=about, parts=parts))
+    return "\n\n".join(sections)
 
 
-def _several(settings: AgentsSettings) -> str:
+def several_part(title: str, rows: Sequence[tuple[str, str]]) -> ReportPart:
+    """Section on what several rows, or groups, of one person cost together."""
+    text = "All of them together have a larger epsilon, at the same delta:"
+    return ReportPart(title=title, text=text, table=rows)
+
+
+def _several(settings: AgentsSettings) -> ReportPart:
+    """Several rows of one person, or several groups where a person's rows count together."""
+    mu = settings.mu
     if settings.per_person is None:
-        return "rows of one person"
-    return "groups with rows of one person"
+        title = "A person with several rows"
+        counted = "rows of one person"
+        epsilons = [settings.epsilon_for(k) for k in GROUPS]
+        mus = [None if mu is None else k * mu for k in GROUPS]
+    else:
+        title = "A person in several groups"
+        counted = "groups with rows of one person"
+        epsilons = [settings.epsilon_over(k) for k in GROUPS]
+        mus = [settings.mu_over(k) for k in GROUPS]
 
+    rows = []
+    for k, epsilon, together in zip(GROUPS, epsilons, mus, strict=True):
+        delta = 0.0 if together is None else settings.delta
+        share = odds_of_a_guess(epsilon, delta, together)
+        rows.append((f"{k} {counted}", strength_in_words(epsilon, share)))
 
-def _odds(settings: AgentsSettings) -> str:
-    what = "one row's value" if settings.per_person is None else "one person's rows in a group"
-    share = settings.guessed_right
-    return (
-        f"Suppose someone knows everything except {what}, and that there are two equally likely possibilities. From "
-        f"all releases they guess right at most {percent_of_guesses(share)} of the time (a coin: 50 %)."
-    )
-
-
-def _strength(settings: AgentsSettings, k: int) -> str:
-    """Give epsilon of several rows, or of several groups, and how often a guess is right."""
-    rows = settings.per_person is None
-    epsilon = settings.epsilon_for(k) if rows else settings.epsilon_over(k)
-    alike = None if settings.mu is None else k * settings.mu
-    mu = alike if rows else settings.mu_over(k)
-    share = odds_of_a_guess(epsilon, 0.0 if mu is None else settings.delta, mu)
-
-    return f"epsilon {epsilon:.3g}, guessed right at most {percent_of_guesses(share)} of the time"
+    return several_part(title, rows)
 
 
 def _numbers(settings: AgentsSettings) -> list[tuple[str, str]]:
@@ -166,8 +249,8 @@ def _numbers(settings: AgentsSettings) -> list[tuple[str, str]]:
 def _mechanisms(settings: AgentsSettings) -> list[tuple[str, str]]:
     """Give the noise of a sum by the mechanism in use, and the next best at the same epsilon."""
     facts = mechanism_facts(settings)
-    own = f"{facts.stddev:.4g} by {facts.mechanism}, guessed right at most "
-    rows = [("noise of a sum", own + percent_of_guesses(facts.guessed_right))]
+    chosen = f"{facts.stddev:.4g} by {facts.mechanism}, guessed right at most "
+    rows = [("noise of a sum", chosen + percent_of_guesses(facts.guessed_right))]
     if facts.other_differs:
         other = f"{facts.other_stddev:.4g} by {facts.other}, guessed right at most "
         rows.append(("next best", other + percent_of_guesses(facts.other_guessed_right)))

@@ -139,24 +139,24 @@ def forecast_agents(
 
     check_arguments(forecast_agents, (field.name for field in fields(AgentsSettings)), settings)
     wanted = valid_quantiles(quantiles)
-    given = {**settings, **usual_histogram(wanted, exceeds, settings)}
-    private = AgentsSettings(lower=lower, upper=upper, epsilon=epsilon, delta=delta, **given)
+    chosen = {**settings, **usual_histogram(wanted, exceeds, settings)}
+    private = AgentsSettings(lower=lower, upper=upper, epsilon=epsilon, delta=delta, **chosen)
     varies = (upper - lower) / 4 if stddev is None else stddev
     counted, number = read_sizes_of(sizes, agents, who="agents")
     crowd = Crowd(agents=number, sizes=counted, spread=spread, stddev=varies)
-    found = forecast_together(crowd, private, level=level, target_half_width=target_half_width)
-    table = pa.Table.from_pylist([asdict(row) for row in found.rows])
+    forecast = forecast_together(crowd, private, level=level, target_half_width=target_half_width)
+    table = pa.Table.from_pylist([asdict(row) for row in forecast.rows])
 
     if private.histogram is None:
         require(mean is None, "mean", "be left out without quantiles or exceeds", mean)
-        return ForecastTable(table=table, notes=(*found.sentences(),))
+        return ForecastTable(table=table, notes=(*forecast.sentences(),))
 
     released = shares_release_settings(private, settings.get("horizon"))
     rows = forecast_shares(crowd, ShareQueries(released, wanted, level), center=mean)
-    middle = (row.sentence() for row in rows if row.quantile == found.rows[1].quantile)
+    middle = (row.sentence() for row in rows if row.quantile == forecast.rows[1].quantile)
     shares = pa.Table.from_pylist([asdict(row) for row in rows])
 
-    return ForecastTable(table=table, notes=(*found.sentences(), *middle), shares=shares)
+    return ForecastTable(table=table, notes=(*forecast.sentences(), *middle), shares=shares)
 
 
 def simulate_agents(
@@ -222,15 +222,15 @@ def simulate_agents(
 
     named = None if collaboration is None else collaboration_name(collaboration)
     config = made.from_options(means=means, collaboration=named, **options)
-    found = simulate(config, lambda runs: tracked_work(runs, "simulating"))
-    columns: dict[str, Any] = {"step": found.checkpoints}
+    simulated = simulate(config, lambda runs: tracked_work(runs, "simulating"))
+    columns: dict[str, Any] = {"step": simulated.checkpoints}
 
     for name in ("mse", "stderr", "local", "ideal", "oracle", "coverage", "type1", "type2"):
-        measured = getattr(found, name)
+        measured = getattr(simulated, name)
         if measured is not None:
             columns[name] = measured
 
-    config = found.config
+    config = simulated.config
     said = f"mode {config['mode']}, epsilon {config['epsilon']:g}, delta {config['delta']:g} per sample; simulated"
     return SimulationTable(
         table=pa.table(columns), notes=(f"{said}: {config['runs']} runs, seed {config['seed']}",)
@@ -279,8 +279,8 @@ def simulate_rounds(
         simulate_rounds, (field.name for field in fields(simulated.RoundsConfig)), options
     )
     config = simulated.RoundsConfig(estimator=estimator_name(estimator), data=data, **options)
-    found = simulated.simulate_rounds(config, track=lambda runs: tracked_work(runs, "simulating"))
-    row = {name: value for name, value in found.as_dict().items() if isinstance(value, float)}
+    errors = simulated.simulate_rounds(config, track=lambda runs: tracked_work(runs, "simulating"))
+    row = {name: value for name, value in errors.as_dict().items() if isinstance(value, float)}
     said = f"{config.estimator}, epsilon {config.epsilon:g}; {config.users} users, sizes {config.sizes}; simulated"
 
     return ShownTable(

@@ -75,12 +75,12 @@ class FrameSamples:
         One that the frame lacks has no keys.
         """
         # A store may know groups that the frame lacks, and has an order of its own.
-        own = {name: number for number, name in enumerate(self.names)}
-        place = {name: number for number, name in enumerate(names)}
-        keys = self.keys.take(pa.array([own.get(name) for name in names], pa.int64()))
+        before = {name: number for number, name in enumerate(self.names)}
+        number_of = {name: number for number, name in enumerate(names)}
+        keys = self.keys.take(pa.array([before.get(name) for name in names], pa.int64()))
         group = (
-            np.array([place[name] for name in self.names], np.int64)[self.group]
-            if own
+            np.array([number_of[name] for name in self.names], np.int64)[self.group]
+            if before
             else self.group
         )
 
@@ -102,13 +102,13 @@ class FrameSamples:
             return self
 
         # Groups that stay keep their order and are numbered anew.
-        kept = np.array([name not in names for name in self.names], np.bool_)
-        rows = kept[self.group]
-        number = np.cumsum(kept) - 1
+        stays = np.array([name not in names for name in self.names], np.bool_)
+        rows = stays[self.group]
+        number = np.cumsum(stays) - 1
 
         return replace(
             self,
-            keys=self.keys.filter(pa.array(kept)),
+            keys=self.keys.filter(pa.array(stays)),
             names=[name for name in self.names if name not in names],
             group=number[self.group[rows]].astype(np.int64),
             value=self.value[rows],
@@ -205,6 +205,7 @@ def frame_samples(
     # All columns follow one order, which keys have decided and not values.
     if when is None or not (np.diff(when) < 0).any():
         return samples
+
     return samples.in_order(np.argsort(when, kind="stable"))
 
 
@@ -220,6 +221,7 @@ def group_sizes(frame: Any, by: str | Sequence[str], rows: str | None) -> Ints:
     column = whole_column(table, "rows", rows)
     ok = pa.types.is_integer(column.type) and (pc.min(column).as_py() or 1) >= 1
     require(ok, "rows", "be a column of whole numbers of at least 1", rows)
+
     return np.bincount(codes, np.asarray(column.to_numpy(), np.float64), keys.num_rows).astype(
         np.int64
     )
@@ -249,7 +251,9 @@ def _without_nulls(table: pa.Table, kept: str | None) -> pa.Table:
         pa.string_view(): pa.string(),
         pa.binary_view(): pa.binary(),
     }  # which Arrow cannot filter
-    plain = pa.schema([pa.field(one.name, views.get(one.type, one.type)) for one in table.schema])
+    plain = pa.schema(
+        [pa.field(field.name, views.get(field.type, field.type)) for field in table.schema]
+    )
 
     table = table.cast(plain)
     if kept is None:
@@ -290,15 +294,15 @@ def _values_of_rows(
     # Rows without a value keep their place, where it is private whether a value is valid.
     empty = table.column(name).is_null().to_numpy() if without_value else np.zeros(0, np.bool_)
     held = table.filter(pa.array(~empty)) if empty.any() else table
-    given = (
+    values = (
         _numbers(frame, held, name) if categories is None else _categories(held, name, categories)
     )
 
     if held is table:
-        return given
+        return values
 
     value = np.full(table.num_rows, np.nan)
-    value[~empty] = given
+    value[~empty] = values
     return value
 
 
@@ -314,15 +318,15 @@ def _numbers(frame: Any, table: pa.Table, name: str) -> Floats:
         raise ValueError(f"value must be a column of numbers, got {got}{advice}")
 
     # Not finite is not a number to clip, and a count of such rows says enough.
-    found: Floats = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)
-    wrong = len(found) - int(np.isfinite(found).sum())
+    numbers: Floats = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)
+    wrong = len(numbers) - int(np.isfinite(numbers).sum())
     if wrong:
         said = f"value must be finite in every row, got {wrong:,} that are not in column {name!r}"
-        if library_of(frame) == "polars" and np.isnan(found).any():
+        if library_of(frame) == "polars" and np.isnan(numbers).any():
             said += f"; pl.col({name!r}).fill_nan(None) makes nulls of NaN"
         raise ValueError(said)
 
-    return found
+    return numbers
 
 
 def _categories(table: pa.Table, name: str, categories: Sequence[str]) -> Floats:
@@ -330,16 +334,16 @@ def _categories(table: pa.Table, name: str, categories: Sequence[str]) -> Floats
     whole_column(table, "value", name)  # it refuses rows without a value
     codes, keys = rows_by_key(table, [name], option="value")
     numbers = CategoryNumbers(categories)
-    found = np.array(
+    number_of_key = np.array(
         [numbers.of(text.encode()) for text in key_texts(keys.column(0), name, "value")]
     )[codes]
-    wrong = int(np.isnan(found).sum())
+    wrong = int(np.isnan(number_of_key).sum())
 
     if wrong:
         rule = "be of a category in every row (a category NAME=* takes all others)"
         raise ValueError(f"value must {rule}, got {wrong:,} others in column {name!r}")
 
-    return np.asarray(found, np.float64)
+    return np.asarray(number_of_key, np.float64)
 
 
 def _times(frame: Any, table: pa.Table, name: str, tz: str | None) -> Floats:
@@ -400,7 +404,7 @@ def _timestamps_of_text(column: pa.ChunkedArray, tz: str | None) -> pa.ChunkedAr
 def _by_key(codes: AnyInts, keys: pa.Table) -> tuple[AnyInts, pa.Table]:
     """Renumber the groups in the order of their keys: the order of rows is private."""
     order = key_order(keys)
-    place = np.empty(len(order), codes.dtype)
-    place[order] = np.arange(len(order))
+    rank = np.empty(len(order), codes.dtype)
+    rank[order] = np.arange(len(order))
 
-    return place[codes], keys.take(pa.array(order))
+    return rank[codes], keys.take(pa.array(order))

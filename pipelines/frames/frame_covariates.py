@@ -50,16 +50,16 @@ def frame_covariates(
             f"covariates must have one row per group, got {several:,} rows more than groups"
         )
 
-    found = covariates_of_columns(
+    declared = covariates_of_columns(
         rows, {name: table.column(name) for name in table.column_names if name not in keys}
     )
-    if samples.names and not found.known(samples.names):
+    if samples.names and not declared.known(samples.names):
         columns = ", ".join(map(repr, keys))
         raise ValueError(
             f"covariates must name groups of the frame in {columns}, got none of its groups"
         )
 
-    return found
+    return declared
 
 
 def _of_own_columns(
@@ -79,21 +79,21 @@ def _of_own_columns(
         table.filter(pa.array(number >= 0)),
         number[number >= 0],
     )  # groups of dropped rows have no answer
-    first = np.full(len(samples.names), -1, np.int64)
-    first[of[::-1]] = np.arange(len(of))[::-1]
+    first_row = np.full(len(samples.names), -1, np.int64)
+    first_row[of[::-1]] = np.arange(len(of))[::-1]
     columns = {}
 
     for name in names:
         codes = declared_column(name, table.column(name)).dictionary_encode().indices
         value = codes.fill_null(-1).to_numpy(zero_copy_only=False)
-        varies = np.unique(of[value != value[first][of]])
+        varies = np.unique(of[value != value[first_row][of]])
         if len(varies):
             raise ValueError(
                 f"covariates must be constant within a group, got {len(varies):,} groups in which column "
                 f"{printable(name)!r} varies"
             )
 
-        columns[name] = pc.take(table.column(name), pa.array(first))
+        columns[name] = pc.take(table.column(name), pa.array(first_row))
 
     return covariates_of_columns(samples.names, columns)
 
@@ -114,12 +114,13 @@ def covariates_said(learned: Mapping[str, Any]) -> str:
     'Declared public covariates explain 41 % of the spread of the means; likely effects: carrier (98 %)'
     """
     likely = [
-        one
-        for one in learned["attributes"]
-        if one["probability"] >= LIKELY and one["name"] != SampleCount.name
+        attribute
+        for attribute in learned["attributes"]
+        if attribute["probability"] >= LIKELY and attribute["name"] != SampleCount.name
     ]
     named = ", ".join(
-        f"{printable(one['name'])} ({one['probability']:.0%})".replace("%", " %") for one in likely
+        f"{printable(attribute['name'])} ({attribute['probability']:.0%})".replace("%", " %")
+        for attribute in likely
     )
     share = f"{learned['explained']:.0%}".replace("%", " %")
 

@@ -60,7 +60,10 @@ class LevelTables:
         columns = {name: pa.array([], kind) for name, kind in kinds.items()}
         none = keys.slice(0, 0)
         names = [none.column_names[:level] for level in range(len(none.column_names))]
-        tables = (pa.table({name: none[name] for name in some} | columns) for some in names)
+        tables = (
+            pa.table({name: none[name] for name in columns_of_level} | columns)
+            for columns_of_level in names
+        )
 
         return cls(tables=tuple(tables), learned=[])
 
@@ -157,7 +160,7 @@ def table_of_all_levels(
         places.append(np.unique(number, return_index=True)[1])
 
     places.append(np.arange(len(leaves)))
-    depth = np.repeat(np.arange(len(places)), [len(place) for place in places])
+    depth = np.repeat(np.arange(len(places)), [len(positions) for positions in places])
     order = np.lexsort((depth, np.concatenate(places)))
 
     return joined.take(pa.array(order))

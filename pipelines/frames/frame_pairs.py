@@ -42,8 +42,8 @@ def row_digests(noise: KeyedNoise, grid: FixedPoint, samples: FrameSamples) -> W
         parts.append(person)
 
     digest = np.zeros(len(point), np.uint64)
-    for index, part in enumerate(parts):
-        ids = NoiseIds(owner, np.full(len(point), index, np.int64), digest ^ part)
+    for index, words in enumerate(parts):
+        ids = NoiseIds(owner, np.full(len(point), index, np.int64), digest ^ words)
         digest = keyed.bits(ids, FRAME_ROWS.at())[:, 0]
 
     return digest
@@ -76,10 +76,10 @@ def pairs_of_agents(
     pairs: ContentPairs, groups: Sequence[str], agents: Sequence[str]
 ) -> ContentPairs:
     """Give pairs of groups to the agents of these names, which have other numbers."""
-    place = {name: number for number, name in enumerate(agents)}
-    agent = np.array([place.get(name, -1) for name in groups], np.int64)
-    known = agent >= 0
+    number_of = {name: number for number, name in enumerate(agents)}
+    agent = np.array([number_of.get(name, -1) for name in groups], np.int64)
+    is_known = agent >= 0
     number = np.zeros(len(agents))
-    number[agent[known]] = pairs.number[known]
+    number[agent[is_known]] = pairs.number[is_known]
 
     return ContentPairs(agent[pairs.agent], pairs.difference, number)

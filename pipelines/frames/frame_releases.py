@@ -77,9 +77,9 @@ class FrameReleases:
     def newest(self) -> ReleaseColumns:
         """Public: each group's newest release, by its number."""
         every = ReleaseColumns.joined(self.every)
-        last = np.full(int(every.agent.max(initial=-1)) + 1, -1, np.int64)
-        last[every.agent] = np.arange(len(every))
-        return every.take(last[last >= 0])
+        newest_row = np.full(int(every.agent.max(initial=-1)) + 1, -1, np.int64)
+        newest_row[every.agent] = np.arange(len(every))
+        return every.take(newest_row[newest_row >= 0])
 
     def is_answered(self, group: Ints) -> Bools:
         """Public: say which groups have an answer: those that are not forgotten."""
@@ -87,35 +87,35 @@ class FrameReleases:
 
     def sentences(self, person: str | None) -> tuple[str, ...]:
         """Say what is protected, what was spent and which rows are in no release."""
-        found = [
+        notes = [
             _protected(self.settings, person, self.samples, len(self.forgotten)),
             *self._spent(),
             *self._unused(),
             f"Noise by {mechanism_facts(self.settings).said}",
         ]
 
-        return tuple(found)
+        return tuple(notes)
 
     def _spent(self) -> Iterator[str]:
         if self.charge is None:
             yield _calls_add_up(self.settings)
             return
 
-        most = self.settings.horizon
+        horizon = self.settings.horizon
         index = np.zeros(0, np.int64)
 
         if self.every:
             newest = self.newest()
             index = newest.index[self.is_answered(newest.agent)]
 
-        left = most - index
+        left = horizon - index
         if not len(left):
             return
         low = int(left.min())
         high = int(left.max())
         each = f"{low}" if low == high else f"{low} to {high}"
         made = f"The ledger has charged {self.charge.made:,} releases of {len(left):,} groups in this call"
-        yield f"{made}; {each} of {most} releases are left for each group"
+        yield f"{made}; {each} of {horizon} releases are left for each group"
 
     def _unused(self) -> Iterator[str]:
         """Say which rows are in no release, and why."""
@@ -183,14 +183,13 @@ def _protected(
         f"all rows of one person (column {person!r}) in a group, of which at most {settings.per_person} count; public: "
         "which groups there are, how many rows they have and whose these are"
     )
-    most = samples.groups_of_a_person() + forgotten
+    groups = samples.groups_of_a_person() + forgotten
 
-    if most < 2:
+    if groups < 2:
         return said
     those = "the most here" if not forgotten else f"the most here with the forgotten {forgotten:,}"
-    return (
-        f"{said}. A person in {most} groups, {those}, has epsilon {settings.epsilon_over(most):.3g}"
-    )
+
+    return f"{said}. A person in {groups} groups, {those}, has epsilon {settings.epsilon_over(groups):.3g}"
 
 
 def _calls_add_up(settings: AgentsSettings) -> str:

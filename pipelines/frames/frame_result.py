@@ -5,11 +5,11 @@ A table that may be published, as a frame, in a notebook, as a picture.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,57 @@ from meanstream.pipelines.frames.frame_releases import FrameReleases, LedgerChar
 from meanstream.pipelines.frames.private_frame import PrivateFrame, frame_like
 
 if TYPE_CHECKING:
-    from meanstream.pipelines.commands.report.report_parts import ReportPart
+    from meanstream.pipelines.frames.explanation import FramePromise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnedPopulation:
+    """Public: what the releases of all groups said of their means.
+
+    **Privacy.** A function of releases: it spends nothing.
+
+    Attributes
+    ----------
+    method : str
+        How groups learned of each other: "learned_prior", "none" or another collaboration.
+    spread : float or None
+        Standard deviation of the groups' means around their center, in the value's unit; None where
+        no prior was learned.
+    n_centers : int
+        Centers of the learned prior, around which the means lie.
+
+    Examples
+    --------
+    >>> LearnedPopulation(method="pooled_prior", spread=2.5, n_centers=1).sentence()
+    'the means of groups differ by 2.5 (standard deviation around their center)'
+    """
+
+    method: str
+    spread: float | None
+    n_centers: int
+
+    @classmethod
+    def of(cls, description: Mapping[str, Any], method: str) -> Self:
+        """Read it off the description of a population; without groups nothing was learned."""
+        return cls(
+            method=description.get("method", method),
+            spread=description.get("spread"),
+            n_centers=description.get("n_components", 0),
+        )
+
+    def sentence(self) -> str:
+        """Say how far the means of groups lie apart; empty where that was not learned."""
+        if self.spread is None:
+            return ""
+
+        centers = "their center"
+        if self.n_centers > 1:
+            centers = f"the nearest of {self.n_centers} centers"
+
+        return (
+            f"the means of groups differ by {self.spread:.3g} (standard deviation around {centers})"
+        )
+
 
 WIDE = 0.6
 """Width of a median interval, as a part of the bounds, from which on a result says that it says
@@ -50,6 +100,8 @@ class PrivateMeans(DecidedMeans, PrivateFrame):
         Public: what the call has charged in a ledger.
     person : str, optional
         Name of the column of persons.
+    learned : LearnedPopulation
+        Public: how groups learned of each other, and how far their means lie apart.
     covariates : dict or None
         Public: what was learned of declared attributes: the share of the spread that they explain,
         and for each its probability, its size and the standard error of that.
@@ -64,6 +116,7 @@ class PrivateMeans(DecidedMeans, PrivateFrame):
     releases: pa.Table
     charge: LedgerCharge | None
     person: str | None
+    learned: LearnedPopulation
     covariates: dict[str, Any] | None = None
     levels: LevelTables | None = None
 
@@ -162,33 +215,26 @@ class PrivateMeans(DecidedMeans, PrivateFrame):
 
     def explain(self) -> str:
         """Say in plain words what is protected, what that means as odds, what was spent and what is not covered."""
-        from meanstream.pipelines.frames.explanation import explained_as_text
+        from meanstream.pipelines.frames.explanation import promise_as_text
 
-        return explained_as_text(self._explained())
+        return promise_as_text(self._promise())
 
     def report(self, path: str | Path) -> Path:
         """Write the same as one page of HTML, for anyone who approves the publication.
 
         Give its path.
         """
-        from meanstream.pipelines.frames.explanation import write_explained
+        from meanstream.pipelines.frames.explanation import write_promise
 
-        return write_explained(path, self._title(), self._explained())
+        return write_promise(path, self._title(), self._promise())
 
     def _title(self) -> str:
         return f"Private means of {self.value} by {', '.join(self.keys)}"
 
-    def _explained(self) -> list[ReportPart]:
-        from meanstream.pipelines.frames.explanation import means_explained
+    def _promise(self) -> FramePromise:
+        from meanstream.pipelines.frames.explanation import promise_of_means
 
-        facts = [("value", self.value), ("groups", f"{len(self):,} by {', '.join(self.keys)}")]
-        facts += [] if self.person is None else [("person", self.person)]
-        learned = () if self.levels is None else tuple(self.levels.sentences())
-        said = [note for note in self.notes if note not in learned]
-        parts = means_explained(self.settings, said, facts, self.charge, meaning=self.meaning)
-
-        # After what is estimated, and before what it costs.
-        return parts if self.levels is None else [*parts[:3], self.levels.explained(), *parts[3:]]
+        return promise_of_means(self)
 
     @classmethod
     def of(
@@ -202,6 +248,7 @@ class PrivateMeans(DecidedMeans, PrivateFrame):
         value: str,
         person: str | None,
         meaning: str,
+        learned: LearnedPopulation,
     ) -> PrivateMeans:
         """Put a result together."""
         columns: dict[str, Any] = {}
@@ -222,6 +269,7 @@ class PrivateMeans(DecidedMeans, PrivateFrame):
             columns["noise_variance"] = every.noise_variance
 
         shown, joint = take_joint(table, level)
+        # What is shown, and what is known of it.
         return cls(
             table=shown,
             joint=joint,
@@ -239,6 +287,7 @@ class PrivateMeans(DecidedMeans, PrivateFrame):
             releases=pa.table(columns),
             charge=released.charge,
             person=person,
+            learned=learned,
         )
 
 

@@ -61,18 +61,18 @@ class ShownTable:
             "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True))
             for row in rows
         ]
-        more = [f"... {len(self) - SHOWN:,} more"] if len(self) > SHOWN else []
+        further = [f"... {len(self) - SHOWN:,} more"] if len(self) > SHOWN else []
 
         sentences = [textwrap.fill(sentence, WIDTH) for sentence in self._sentences()]
 
-        return "\n".join([*lines, *more, *sentences])
+        return "\n".join([*lines, *further, *sentences])
 
     def _repr_html_(self) -> str:
         """Show the first rows in a notebook: numbers to the right, a bar for each interval."""
-        more = f"<p>{len(self) - SHOWN:,} more rows</p>" if len(self) > SHOWN else ""
+        further = f"<p>{len(self) - SHOWN:,} more rows</p>" if len(self) > SHOWN else ""
         notes = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in self._sentences())
 
-        return self._html() + more + notes
+        return self._html() + further + notes
 
     def _sentences(self) -> tuple[str, ...]:
         """Sentences below the table."""
@@ -128,7 +128,7 @@ def interval_bar(value: float, lower: float, upper: float, *, start: float, end:
     True
     """
     width = end - start if end > start else 1.0
-    left, middle, right = (100 * (x - start) / width for x in (lower, value, upper))
+    left, middle, right = (100 * (end_point - start) / width for end_point in (lower, value, upper))
     line = f"left:{left:.1f}%;width:{right - left:.1f}%;top:0.45em;height:0.15em;opacity:0.5"
     dot = f"left:calc({middle:.1f}% - 0.2em);width:0.4em;top:0.33em;height:0.4em;border-radius:50%"
     pieces = "".join(

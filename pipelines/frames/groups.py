@@ -28,13 +28,13 @@ def rows_by_key(
     table: pa.Table, grouping: list[str], option: str = "by"
 ) -> tuple[AnyInts, pa.Table]:
     """Give the group of each row, and a table of the groups' keys, in the order in which groups are first met."""
-    codes, part = _coded_column(table, grouping[0], option)
-    keys = pa.table({grouping[0]: part})
+    codes, values = _coded_column(table, grouping[0], option)
+    keys = pa.table({grouping[0]: values})
     for name in grouping[1:]:
-        own, part = _coded_column(table, name, option)
-        codes, pairs = _coded(pa.chunked_array([codes.astype(np.int64) * len(part) + own]))
-        first, second = np.divmod(np.asarray(pairs, np.int64), len(part))
-        keys = keys.take(pa.array(first)).append_column(name, part.take(pa.array(second)))
+        own_codes, values = _coded_column(table, name, option)
+        codes, pairs = _coded(pa.chunked_array([codes.astype(np.int64) * len(values) + own_codes]))
+        first, second = np.divmod(np.asarray(pairs, np.int64), len(values))
+        keys = keys.take(pa.array(first)).append_column(name, values.take(pa.array(second)))
 
     return codes, keys
 
@@ -50,8 +50,8 @@ def _coded_column(table: pa.Table, name: str, option: str) -> tuple[AnyInts, pa.
         )
 
     if not pa.types.is_dictionary(column.type):
-        codes, part = _coded(column)
-        return codes, part.cast(_plain_kind(kind))
+        codes, values = _coded(column)
+        return codes, values.cast(_plain_kind(kind))
 
     # Of a categorical column the numbers of its categories are coded, whose chunks may have a list
     # each.
@@ -65,11 +65,11 @@ def _coded_column(table: pa.Table, name: str, option: str) -> tuple[AnyInts, pa.
         if column.num_chunks
         else pa.array([], kind)
     )
-    number, part = _coded(
+    number, values = _coded(
         pa.chunked_array([listed.take(used)])
     )  # a list may name one category twice
 
-    return number[codes], part
+    return number[codes], values
 
 
 def _plain_kind(kind: pa.DataType) -> pa.DataType:

@@ -5,7 +5,7 @@ Nothing is spent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -131,73 +131,95 @@ def plan_means(
     require_numbers(lower=lower, upper=upper, spread=spread, epsilon=epsilon, delta=delta)
     require_between(0, 1, level=level)
     require_positive(spread=spread)
-    varies = (upper - lower) / 4 if stddev is None else stddev
-    require_positive(stddev=varies)
-    wanted = [
-        valid_float("epsilon", one)
-        for one in ([epsilon] if isinstance(epsilon, int | float) else epsilon)
-    ]
-    require(bool(wanted), "epsilon", "be at least one number", epsilon)
-
+    stddev = (upper - lower) / 4 if stddev is None else stddev
+    require_positive(stddev=stddev)
+    epsilons = [epsilon] if isinstance(epsilon, int | float) else epsilon
+    epsilons = [valid_float("epsilon", budget) for budget in epsilons]
+    require(bool(epsilons), "epsilon", "be at least one number", epsilon)
     if private_counts:
         _check_secret(rows=rows, person=person, per_person=per_person, releases=releases)
 
+    # The rows of each group that count, and the groups that are shown.
     require(person is None or per_person is not None, "person", "be given with per_person", person)
     require(person is None or rows is None, "person", "be left out with rows", person)
-    sizes = (
-        group_sizes(frame, by, rows)
-        if person is None or per_person is None
-        else counted_sizes(frame, by, person, per_person)
-    )
-    require(len(sizes) > 0, "frame", "have at least one group", 0)
+    if person is None or per_person is None:
+        sizes = group_sizes(frame, by, rows)
+    else:
+        sizes = counted_sizes(frame, by, person, per_person)
 
-    order = np.sort(sizes)
-    shown = {name: int(order[int(share * (len(order) - 1))]) for name, share in SHOWN.items()}
+    require(len(sizes) > 0, "frame", "have at least one group", 0)
+    ordered = np.sort(sizes)
+    shown = {name: int(ordered[int(share * (len(sizes) - 1))]) for name, share in SHOWN.items()}
+    counts = np.array([*shown.values()])
     calls = valid_int("releases", releases)
     lines = []
 
-    for one in wanted:
+    for budget in epsilons:
         # Each epsilon has a mechanism of its own.
         if private_counts:
-            plan = SecretPlan(lower=lower, upper=upper, epsilon=one, delta=delta)
-            facts = secret_facts(plan, sizes)
-            noise_variance: NoiseVariance = plan.mean_variance
+            facts, noise = _secret_mechanism(lower, upper, budget, delta, sizes)
         else:
-            share = spread_share_of_rows(sizes, one, per_person or 1) if calls == 1 else None
-            settings = AgentsSettings(
-                lower=lower, upper=upper, epsilon=one, delta=delta, horizon=calls,
-                schedule=AT_THE_END, per_person=per_person, spread_share=cast("float", share),
-            )  # fmt: skip
-            facts = {
-                "mechanism": mechanism_name(settings),
-                "guessed_right": settings.guessed_right,
-            }
-            noise_variance = _noisiest_release(settings)
+            facts, noise = _mechanism(
+                AgentsSettings(
+                    lower=lower,
+                    upper=upper,
+                    epsilon=budget,
+                    delta=delta,
+                    horizon=calls,
+                    schedule=AT_THE_END,
+                    per_person=per_person,
+                    spread_share=_spread_share(sizes, budget, per_person, calls),
+                )
+            )
 
-        def variance(count: Ints, noise: NoiseVariance = noise_variance) -> Floats:
-            return np.asarray(varies**2 / count + noise(count))
-
-        counts = np.array([*shown.values()])
-        widths = _half_widths(variance(sizes), variance(counts), spread=spread, level=level)
+        variances = (stddev**2 / count + noise(count) for count in (sizes, counts))
+        widths = _half_widths(*variances, spread=spread, level=level)
         widths = np.minimum(widths, (upper - lower) / 2)
-        lines.append({"epsilon": one} | facts | dict(zip(shown, widths.tolist(), strict=True)))
+        lines.append({"epsilon": budget} | facts | dict(zip(shown, widths.tolist(), strict=True)))
 
-    unit = (
-        f"one person's rows in a group ({per_person} of which count)"
-        if per_person is not None
-        else "one row's value"
-    )
-    unit = "one row, there or not" if private_counts else unit
-    named = ", ".join(f"{name}: {count:,}" for name, count in shown.items())
+    unit = "one row's value"
+    if per_person is not None:
+        unit = f"one person's rows in a group ({per_person} of which count)"
+    if private_counts:
+        unit = "one row, there or not"
 
     return ForecastTable(
         table=pa.Table.from_pylist(lines),
-        notes=(
-            f"Half-widths of {level:.0%} intervals for groups of this many rows ({named}), for {len(sizes):,} groups",
-            f"Epsilon is of {unit}, over {releases} {'call' if releases == 1 else 'calls'}; guessed_right is how often "
-            "someone who knows all else guesses right between two possibilities (a coin: 0.5)",
-        ),
+        notes=(*_notes(shown, len(sizes), level=level, unit=unit, calls=releases),),
     )
+
+
+def _notes(
+    shown: Mapping[str, int], n_groups: int, *, level: float, unit: str, calls: int
+) -> Iterator[str]:
+    named = ", ".join(f"{name}: {count:,}" for name, count in shown.items())
+    yield (
+        f"Half-widths of {level:.0%} intervals for groups of this many rows ({named}), for {n_groups:,} groups"
+    )
+    yield (
+        f"Epsilon is of {unit}, over {calls} {'call' if calls == 1 else 'calls'}; guessed_right is how often "
+        "someone who knows all else guesses right between two possibilities (a coin: 0.5)"
+    )
+
+
+def _spread_share(sizes: Ints, epsilon: float, per_person: int | None, calls: int) -> float:
+    """Share of the vote on the spread; several calls have that of the settings."""
+    share = spread_share_of_rows(sizes, epsilon, per_person or 1) if calls == 1 else None
+    return cast("float", share)
+
+
+def _mechanism(settings: AgentsSettings) -> tuple[dict[str, Any], NoiseVariance]:
+    """What is shown of a mechanism, and the variance of its noise by numbers of rows."""
+    facts = {"mechanism": mechanism_name(settings), "guessed_right": settings.guessed_right}
+    return facts, _noisiest_release(settings)
+
+
+def _secret_mechanism(
+    lower: float, upper: float, epsilon: float, delta: float, sizes: Ints
+) -> tuple[dict[str, Any], NoiseVariance]:
+    """The same where names and numbers of rows are secret."""
+    plan = SecretPlan(lower=lower, upper=upper, epsilon=epsilon, delta=delta)
+    return secret_facts(plan, sizes), plan.mean_variance
 
 
 def _check_secret(*, rows: str | None, releases: int, **others: object) -> None:

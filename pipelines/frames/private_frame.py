@@ -107,90 +107,78 @@ class PrivateFrame(ShownTable):
 
     def plot(self, axes: Any = None, *, unit: str | None = None) -> Any:
         """Draw the answers with their intervals: windows in time, groups by size; give the axes."""
-        value, low, high = (
-            np.asarray(self.table.column(name))
-            for name in (self.answer, "lower", "upper")
-            # Values outside an interval are possible only by rounding.
-        )
-        error = np.maximum([value - low, high - value], 0.0)
+        ends = ("lower", "upper")
+        value, low, high = (np.asarray(self.table.column(n)) for n in (self.answer, *ends))
         label = drawn_text(self.value if unit is None else f"{self.value}, {unit}")
         label = f"{drawn_text(self.answer)} of {label} ({100 * self.level:g} % interval)"
 
-        # Windows are drawn in time; categories and quantiles each with a line of their own.
-        if self.keys[0] == "window" and len(self.keys) > 1:
+        # Values outside an interval are possible only by rounding.
+        error = np.maximum([value - low, high - value], 0.0)
+        if self.keys == ("window",):
+            return self._plot_windows(axes, value, error, label)
+        if self.keys[0] == "window":
             return self._plot_parts(axes, value, error, label)
 
-        if self.keys == ("window",):
-            axes = table_axes(axes, (7, 3.5))
-            axes.errorbar(
-                self.table.column("window").to_numpy(), value, yerr=error, fmt="o", ms=3, lw=1
-            )
-            axes.set(
-                ylabel=label,
-                xlabel="start of the window (UTC)",
-                title=f"Private means of {len(value):,} windows",
-            )
-            axes.figure.autofmt_xdate()
+        return self._plot_groups(axes, value, error, label)
 
-            return axes
+    def _plot_windows(self, axes: Any, value: Any, error: Any, label: str) -> Any:
+        """Draw the answers in time."""
+        axes = table_axes(axes, (7, 3.5))
+        when = self.table.column("window").to_numpy()
+        axes.errorbar(when, value, yerr=error, fmt="o", ms=3, lw=1)
+        title = f"Private means of {len(value):,} windows"
+        return _in_time(axes, label, title)
 
-        # Groups are drawn by their means; of many, some evenly.
+    def _plot_groups(self, axes: Any, value: Any, error: Any, label: str) -> Any:
+        """Draw groups by their means; of many, evenly spaced ones."""
         order = np.argsort(value, kind="stable")
-        some = order[
-            np.unique(np.linspace(0, max(len(order) - 1, 0), min(len(order), DRAWN)).astype(int))
-        ]
-        names = [
-            drawn_text(", ".join(texts_of_row(row)))
-            for row in self.table.select(list(self.keys)).take(pa.array(some)).to_pylist()
-        ]
+        n_drawn = min(len(order), DRAWN)
+        steps = np.linspace(0, max(len(order) - 1, 0), n_drawn).astype(int)
+        drawn = order[np.unique(steps)]
+        rows = self.table.select(list(self.keys)).take(pa.array(drawn)).to_pylist()
+        names = [drawn_text(", ".join(texts_of_row(row))) for row in rows]
 
-        axes = table_axes(axes, (7, 1.4 + 0.22 * len(some)))
+        axes = table_axes(axes, (7, 1.4 + 0.22 * len(drawn)))
         axes.margins(y=0.02)
-        axes.errorbar(value[some], np.arange(len(some)), xerr=error[:, some], fmt="o", ms=3, lw=1)
-        axes.set_yticks(np.arange(len(some)), names, fontsize=7)
-        shown = f"{len(some):,} of {len(order):,} groups, evenly by their means"
-        title = shown if len(some) < len(order) else f"all {len(order):,} groups"
-        axes.set(
-            xlabel=label, ylabel=drawn_text(", ".join(self.keys)), title=f"Private means: {title}"
-        )
+        lines = np.arange(len(drawn))
+        axes.errorbar(value[drawn], lines, xerr=error[:, drawn], fmt="o", ms=3, lw=1)
+        axes.set_yticks(lines, names, fontsize=7)
 
+        title = f"all {len(order):,} groups"
+        if len(drawn) < len(order):
+            title = f"{len(drawn):,} of {len(order):,} groups, evenly by their means"
+
+        keys = drawn_text(", ".join(self.keys))
+        axes.set(xlabel=label, ylabel=keys, title=f"Private means: {title}")
         return axes
 
     def _plot_parts(self, axes: Any, value: Any, error: Any, label: str) -> Any:
-        """Draw the answers of each category or quantile in time, those with the largest ones.
-
-        Give the axes.
-        """
-        axes, part = table_axes(axes, (7, 3.5)), self.keys[1]
+        """Draw the answers of each category or quantile in time, those with the largest ones."""
+        axes = table_axes(axes, (7, 3.5))
+        key = self.keys[1]
         when = self.table.column("window").to_numpy()
-        names = np.array(self.table.column(part).to_pylist())
+        names = np.array(self.table.column(key).to_pylist())
 
-        # The parts with the largest answers, as more lines than that cannot be told apart.
-        known = [*dict.fromkeys(names.tolist())]
-        largest = sorted(known, key=lambda name: -float(value[names == name].sum()))[:LINES]
-
+        # As more lines than that cannot be told apart.
+        categories = [*dict.fromkeys(names.tolist())]
+        largest = sorted(categories, key=lambda name: -float(value[names == name].sum()))[:LINES]
         for name in largest:
-            mine = names == name
-            axes.errorbar(
-                when[mine],
-                value[mine],
-                yerr=error[:, mine],
-                fmt="o-",
-                ms=3,
-                lw=1,
-                label=drawn_text(f"{name}"),
-            )
+            rows = names == name
+            style = {"fmt": "o-", "ms": 3, "lw": 1, "label": drawn_text(f"{name}")}
+            axes.errorbar(when[rows], value[rows], yerr=error[:, rows], **style)
 
-        shown = f"the {LINES} largest of {len(known)}" if len(known) > LINES else f"{len(known)}"
-        axes.set(
-            ylabel=label,
-            xlabel="start of the window (UTC)",
-            title=f"Private answers by {drawn_text(part)}: {shown}",
-        )
+        shown = f"{len(categories)}"
+        if len(categories) > LINES:
+            shown = f"the {LINES} largest of {shown}"
+
         axes.legend(fontsize=7)
-        axes.figure.autofmt_xdate()
+        return _in_time(axes, label, f"Private answers by {drawn_text(key)}: {shown}")
 
-        return axes
+
+def _in_time(axes: Any, label: str, title: str) -> Any:
+    axes.set(ylabel=label, xlabel="start of the window (UTC)", title=title)
+    axes.figure.autofmt_xdate()
+    return axes
 
 
 def frame_like(table: pa.Table, frame: Any, keys: Sequence[str] = ()) -> Any:
@@ -206,8 +194,7 @@ def frame_like(table: pa.Table, frame: Any, keys: Sequence[str] = ()) -> Any:
 
     # Each kind of frame gets its own types of keys back.
     if kind == "pandas":
-        found = table.to_pandas()
-        return found.astype({name: frame[name].dtype for name in keys})
+        return table.to_pandas().astype({name: frame[name].dtype for name in keys})
 
     if kind == "polars":
         import polars as pl
@@ -224,10 +211,9 @@ def frame_like(table: pa.Table, frame: Any, keys: Sequence[str] = ()) -> Any:
     if not isinstance(schema, pa.Schema):
         return table
 
+    # A type that Arrow does not cast to keeps the plain one.
     for name in keys:
-        with contextlib.suppress(
-            pa.ArrowException
-        ):  # a type that Arrow does not cast to keeps the plain one
+        with contextlib.suppress(pa.ArrowException):
             cast = table.column(name).cast(schema.field(name).type)
             table = table.set_column(table.column_names.index(name), name, cast)
 

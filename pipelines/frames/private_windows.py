@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -162,54 +162,37 @@ def private_windows(
     require_numbers(lower=lower, upper=upper, epsilon=epsilon)
     require_texts(by=by, value=value, time=time, window=window)
     window = _calendar(window, tz, first_weekday)
-    key, called = frame_key(secret, name)
-    by_default = estimator_taken_for("curator") if central else _by_default(window, settings)
+    key, deployment = frame_key(secret, name)
 
+    # Shares lie between 0 and 1; other answers are of values within declared bounds.
     if categories is not None:
-        for end, given in (("lower", lower), ("upper", upper)):
-            require(
-                given is None,
-                end,
-                "be left out with categories, whose shares lie between 0 and 1",
-                given,
-            )
-
+        _require_no_bounds(lower=lower, upper=upper)
         require(
-            not central, "central", "be False with categories: no curator answers them", central
+            not len(missing), "missing", "be left out with categories, which are texts", missing
         )
         lower = 0.0
         upper = 1.0
-        by_default = estimator_taken_for("categories")
 
-    if quantiles is not None:
-        require(not central, "central", "be False with quantiles: no curator answers them", central)
-        by_default = estimator_taken_for("quantiles")
-
-    rule = "be left out with categories, which are texts"
-    require(categories is None or not len(missing), "missing", rule, missing)
     require(lower is not None, "lower", "be given without categories", lower)
     require(upper is not None, "upper", "be given without categories", upper)
-    chosen = by_default if estimator is None else estimator_name(estimator)
-
-    agreed = RoundsSettings(
+    usual = _usual_estimator(
+        window, settings, central=central, categories=categories, quantiles=quantiles
+    )
+    rounds = RoundsSettings(
         lower=valid_float("lower", lower),
         upper=valid_float("upper", upper),
         epsilon=epsilon,
         window=window,
-        estimator=chosen,
+        estimator=usual if estimator is None else estimator_name(estimator),
         level=valid_float("level", level),
-        name=called,
+        name=deployment,
         categories=None if categories is None else require_categories(categories),
         quantiles=None if quantiles is None else tuple(valid_floats("quantiles", quantiles)),
         **settings,
     )
+    _require_estimator(rounds, central=central)
 
-    if agreed.central != central:
-        trust = "central trust" if central else "local privacy (or central be True)"
-        raise ValueError(f"estimator must be one of {trust}, got {chosen!r}")
-
-    if not agreed.one_mean and categories is None and quantiles is None:
-        raise ValueError(f"estimator must be one of one mean here, got {chosen!r}")
+    # Nothing is read before all settings are checked.
     samples = frame_samples(
         missing_as_nulls(frame, [value], missing, [by, time]),
         by=by,
@@ -220,39 +203,64 @@ def private_windows(
         categories=categories,
         protect_validity=True,
     )
-    answers, most = _answers(samples, agreed, key)
+    answers, most_windows = _answers(samples, rounds, key)
 
-    return PrivateWindows.of(frame, answers, agreed, value, most=most)
+    return PrivateWindows.of(frame, answers, rounds, value, most=most_windows)
+
+
+def _require_no_bounds(**bounds: float | None) -> None:
+    rule = "be left out with categories, whose shares lie between 0 and 1"
+    for name, bound in bounds.items():
+        require(bound is None, name, rule, bound)
+
+
+def _usual_estimator(
+    window: str,
+    settings: dict[str, Any],
+    *,
+    central: bool,
+    categories: Sequence[str] | None,
+    quantiles: Sequence[float] | None,
+) -> str:
+    """Name of the estimator for a question, where no one names another."""
+    for name, question in (("categories", categories), ("quantiles", quantiles)):
+        if question is not None:
+            rule = f"be False with {name}: no curator answers them"
+            require(not central, "central", rule, central)
+
+    if quantiles is not None:
+        return estimator_taken_for("quantiles")
+    if categories is not None:
+        return estimator_taken_for("categories")
+    if central:
+        return estimator_taken_for("curator")
+
+    # One that learns, unless something is declared that it cannot have.
+    declared = {"options", "sizes", "mode", "values", "between_users", "tails"} & set(settings)
+    return rounds_default_estimator(None, window, alone=not declared)
+
+
+def _require_estimator(rounds: RoundsSettings, *, central: bool) -> None:
+    """Refuse an estimator of another trust, or of several means."""
+    if rounds.central != central:
+        trust = "central trust" if central else "local privacy (or central be True)"
+        raise ValueError(f"estimator must be one of {trust}, got {rounds.estimator!r}")
+
+    if not rounds.one_mean and rounds.categories is None and rounds.quantiles is None:
+        raise ValueError(f"estimator must be one of one mean here, got {rounds.estimator!r}")
 
 
 def _calendar(window: str, tz: str | None, first_weekday: str | None) -> str:
-    """Give the one text of a window, its time zone and its first weekday."""
-    named = window in LONGEST
-    require(
-        named or tz is None, "tz", "be left out with windows that are no unit of the calendar", tz
-    )
+    """One text of a window, its time zone and its first weekday."""
+    rule = "be left out with windows that are no unit of the calendar"
+    require(window in LONGEST or tz is None, "tz", rule, tz)
+    is_weekly = window == "week" or first_weekday is None
+    rule = "be left out with windows that are no weeks of the calendar"
+    require(is_weekly, "first_weekday", rule, first_weekday)
 
-    weekly = window == "week" or first_weekday is None
-    require(
-        weekly,
-        "first_weekday",
-        "be left out with windows that are no weeks of the calendar",
-        first_weekday,
-    )
-    named_first = window if first_weekday is None else f"{window}:{first_weekday.lower()}"
-
-    if tz is None:
-        return named_first
-    return f"{named_first}@{tz}"
-
-
-def _by_default(window: str, settings: dict[str, Any]) -> str:
-    """Name the estimator where no one is trusted.
-
-    One that learns, unless something is said that it cannot have.
-    """
-    said = {"options", "sizes", "mode", "values", "between_users", "tails"} & set(settings)
-    return rounds_default_estimator(None, window, alone=not said)
+    if first_weekday is not None:
+        window = f"{window}:{first_weekday.lower()}"
+    return window if tz is None else f"{window}@{tz}"
 
 
 def _answers(
@@ -260,30 +268,29 @@ def _answers(
 ) -> tuple[list[tuple[bytes, int]], int]:
     """Run the round of each window, in the order of time.
 
-    Give its answer as an event, and who was over budget.
-
-    The second is the number of windows that one user took part in, at most.
+    An answer is an event, with the number of users who were over budget. The second is the number
+    of windows that one user took part in, at most.
     """
-    runner = RoundRunner(settings, key, Directory(samples.names))
-    runner.begin_turn(np.zeros(0, np.int64))
-    found = []
     user = samples.group.astype(np.int64)
     sums = summarize_windows(settings.windows, user, samples.value, samples.times(), settings.grid)
-    counted = np.zeros(len(samples.names), np.int64)
+    taken_part = np.zeros(len(samples.names), np.int64)
+    for users in sums.values():
+        taken_part[users.user] += 1
 
-    for one in sums.values():
-        counted[one.user] += 1
-
-    for window in sorted(sums, key=lambda one: (one.end, one.start)):
+    runner = RoundRunner(settings, key, Directory(samples.names))
+    runner.begin_turn(np.zeros(0, np.int64))
+    answers = []
+    for window in sorted(sums, key=lambda window: (window.end, window.start)):
         outcome = Outcome()
         runner.run(*runner.enter(window, sums[window], outcome), outcome)
-        (line,) = (
-            line for event in outcome.events if event.kind is WindowEstimate for line in event.lines
-        )
-        found.append((line, outcome.refused))
+        estimates = [event for event in outcome.events if event.kind is WindowEstimate]
+        (line,) = (line for event in estimates for line in event.lines)
+        answers.append((line, outcome.refused))
 
-    most = int(counted.max(initial=0))
-    return found, most if settings.horizon is None else min(most, settings.horizon)
+    most_windows = int(taken_part.max(initial=0))
+    return answers, most_windows if settings.horizon is None else min(
+        most_windows, settings.horizon
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -315,10 +322,10 @@ class PrivateWindows(PrivateFrame):
 
         Give its path.
         """
-        from meanstream.pipelines.frames.explanation import windows_explained, write_explained
+        from meanstream.pipelines.frames.explanation import promise_of_windows, write_promise
 
         title = f"Private {self.answer}s of {self.value} by window"
-        return write_explained(path, title, windows_explained(self))
+        return write_promise(path, title, promise_of_windows(self))
 
     def _texts(self, row: dict[str, Any]) -> list[str]:
         texts = super()._texts(row)
@@ -346,46 +353,22 @@ class PrivateWindows(PrivateFrame):
         *,
         most: int,
     ) -> PrivateWindows:
-        """Put a result together."""
-        # Answers are the events that a stream would have written.
+        """Put a result together from the events that a stream would have written."""
         events = [msgspec.json.decode(line) for line, _ in answers]
-        calendar = settings.windows.calendar
-        when = pa.timestamp("us", "UTC" if calendar is None else calendar.zone)
-        part, answer, kind = _columns_of(settings)
         rows = [
             row
             for event, (_, refused) in zip(events, answers, strict=True)
             for row in _rows(event, refused)
         ]
-
-        # Types are declared, so that a frame without windows has columns as well.
-        kinds: dict[str, pa.DataType] = {"window": when, "end": when}
-
-        kinds |= ({} if part is None else {part: kind}) | {answer: pa.float64()}
-        kinds |= dict.fromkeys(("lower", "upper", "stderr"), pa.float64())
-        kinds |= dict.fromkeys(("users", "refused"), pa.int64())
-        table = {name: _column([row[name] for row in rows], kind) for name, kind in kinds.items()}
-        per_window = events[0]["delta"] if events else 0.0
-        delta = f", delta {per_window:g}" if per_window else ""
-
-        # A user in several windows is protected in all of them together by the sum.
-        several = most > 1 and settings.unit.startswith("one user")
-        together = f"epsilon {most * settings.epsilon:g}" + (
-            f", delta {most * per_window:g}" if per_window else ""
-        )
+        kinds = _kinds_of_columns(settings)
+        part, answer, _ = _columns_of(settings)
+        delta = events[0]["delta"] if events else 0.0
 
         return cls(
-            table=pa.table(table),
-            notes=(
-                f"epsilon {settings.epsilon:g}{delta} for each window. {settings.protected}",
-                f"No ledger counts this call: 2 calls on different frames are epsilon {2 * settings.epsilon:g} "
-                "together for a window in both; `meanstream run rounds --store` keeps one",
-                *(
-                    [f"A user in {most:,} windows, the most here, has {together} in all of them"]
-                    if several
-                    else []
-                ),
+            table=pa.table(
+                {name: _column([row[name] for row in rows], kind) for name, kind in kinds.items()}
             ),
+            notes=(*_costs(settings, delta, most),),
             level=settings.level,
             keys=("window",) if part is None else ("window", part),
             original=frame,
@@ -396,37 +379,71 @@ class PrivateWindows(PrivateFrame):
         )
 
 
+def _kinds_of_columns(settings: RoundsSettings) -> dict[str, pa.DataType]:
+    """Columns of a result by their types, which a frame without windows has as well."""
+    calendar = settings.windows.calendar
+    when = pa.timestamp("us", "UTC" if calendar is None else calendar.zone)
+    part, answer, kind = _columns_of(settings)
+
+    kinds: dict[str, pa.DataType] = {"window": when, "end": when}
+    if part is not None:
+        kinds[part] = kind
+    kinds |= dict.fromkeys((answer, "lower", "upper", "stderr"), pa.float64())
+
+    return kinds | dict.fromkeys(("users", "refused"), pa.int64())
+
+
+def _costs(settings: RoundsSettings, delta: float, most: int) -> Iterator[str]:
+    """Sentences on what one window, two calls and all windows of a user cost."""
+    epsilon = settings.epsilon
+    yield f"{_promise(epsilon, delta)} for each window. {settings.protected}"
+    yield (
+        f"No ledger counts this call: 2 calls on different frames are epsilon {2 * epsilon:g} "
+        "together for a window in both; `meanstream run rounds --store` keeps one"
+    )
+
+    # A user in several windows is protected in all of them together by the sum.
+    if most > 1 and settings.unit.startswith("one user"):
+        together = _promise(most * epsilon, most * delta)
+        yield f"A user in {most:,} windows, the most here, has {together} in all of them"
+
+
+def _promise(epsilon: float, delta: float) -> str:
+    return f"epsilon {epsilon:g}, delta {delta:g}" if delta else f"epsilon {epsilon:g}"
+
+
 def _meaning(settings: RoundsSettings, answer: str) -> str:
     """Sentence on what the answers of windows and their intervals are of."""
-    own = f"each user's own mean of values clipped to [{settings.lower:g}, {settings.upper:g}]"
+    users_mean = (
+        f"each user's own mean of values clipped to [{settings.lower:g}, {settings.upper:g}]"
+    )
     said = f"its {100 * settings.level:g} % interval is for all users of the window"
     if settings.categories is not None:
         return f"`{answer}` estimates the share of users with the category; {said}"
     if settings.quantiles is not None:
-        return f"`{answer}` estimates a quantile over users of {own}; {said}"
+        return f"`{answer}` estimates a quantile over users of {users_mean}; {said}"
 
-    return f"`{answer}` estimates the mean over users of {own}; {said}"
+    return f"`{answer}` estimates the mean over users of {users_mean}; {said}"
 
 
 def _rows(event: dict[str, Any], refused: int) -> list[dict[str, Any]]:
-    """Give a window's answer as rows: one, or one for each category."""
+    """A window's answer as rows: one, or one for each category or quantile."""
     common = {"window": _micros(event["start"]), "end": _micros(event["end"])}
     common |= {"users": event["users"], "refused": refused}
 
-    # One row for a mean; one for each category or quantile otherwise.
     parts = event.get("categories", event.get("quantiles"))
     if parts is None:
         lower, upper = event["interval"]
-        return [
-            common
-            | {"mean": event["value"], "lower": lower, "upper": upper, "stderr": event["stderr"]}
-        ]
+        answer = {"mean": event["value"], "lower": lower, "upper": upper}
+        return [common | answer | {"stderr": event["stderr"]}]
 
-    part, answer = ("category", "share") if "categories" in event else ("quantile", "value")
+    part, answer_name = ("category", "share") if "categories" in event else ("quantile", "value")
     columns = zip(parts, event["value"], event["interval"], event["stderr"], strict=True)
+    names = (part, answer_name, "lower", "upper", "stderr")
+
     return [
-        common | {part: name, answer: value, "lower": lower, "upper": upper, "stderr": stderr}
-        for name, value, (lower, upper), stderr in columns
+        common | dict(zip(names, (name, value, *interval, stderr), strict=True))
+        for name, value, interval, stderr in columns
     ]
 
 
@@ -436,7 +453,7 @@ def _columns_of(settings: RoundsSettings) -> tuple[str | None, str, pa.DataType]
         return "category", "share", pa.string()
 
     if settings.quantiles is not None:
-        return ("quantile", "value", pa.float64())
+        return "quantile", "value", pa.float64()
     return (None, "mean", pa.null())
 
 

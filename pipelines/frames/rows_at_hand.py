@@ -71,6 +71,7 @@ def answers_of_rows(
     joint = people.joint()
     if joint is None:
         return answered, None
+
     return answered, spread.joint(joint.centered_on(value))
 
 
@@ -90,18 +91,18 @@ class _Spread:
         """As wide as the law of the noise is, the more the release decides."""
         sampling = self.noise * (1 / self.share - 1)
         variance = np.square(self.share * of_population) + self.share * sampling
-        kept = np.minimum(variance / self.noise, 1.0)
+        share_left = np.minimum(variance / self.noise, 1.0)
 
-        return np.asarray(np.sqrt(kept * self.noise) * (1 + (self.wider - 1) * kept))
+        return np.asarray(np.sqrt(share_left * self.noise) * (1 + (self.wider - 1) * share_left))
 
     def joint(self, joint: JointMeans) -> JointMeans:
         """The center's part stays shared; what is left of the whole is each group's own."""
         of_center = np.square(joint.weight) * joint.center_variance
         together = self.stddev(np.sqrt(np.square(joint.stddev) + of_center))
-        own = np.square(together) - np.square(self.share) * of_center
+        own_variance = np.square(together) - np.square(self.share) * of_center
 
         return replace(
-            joint, stddev=np.sqrt(np.maximum(own, 0.0)), weight=self.share * joint.weight
+            joint, stddev=np.sqrt(np.maximum(own_variance, 0.0)), weight=self.share * joint.weight
         )
 
 

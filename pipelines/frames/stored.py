@@ -78,14 +78,14 @@ class _FrameSource:
     def next_batch(self, max_samples: int) -> Batch:
         """Give the next rows, in event-time order."""
         # Rows that the store has read are not given again.
-        part = self._unread[self._at : self._at + max_samples]
+        rows = self._unread[self._at : self._at + max_samples]
         s = self.samples
-        group = s.group[part].astype(np.int64)
-        person = s.person_hashes(part)
+        group = s.group[rows].astype(np.int64)
+        person = s.person_hashes(rows)
         columns = SampleColumns(
-            s.names, group, s.value[part], s.times()[part], None, part + 1, person
+            s.names, group, s.value[rows], s.times()[rows], None, rows + 1, person
         )
-        self._at += len(part)
+        self._at += len(rows)
 
         return Batch(
             columns, Rejects(), {"rows": self._before + self._at}, exhausted=not len(columns)
@@ -211,14 +211,14 @@ def releases_by_store(
         unread = new_rows(store, digests, about)
 
         # Rows of a frame are believed: they have no clock to run ahead and come late at will.
-        most = max(len(samples.names), options.max_agents)
+        most_agents = max(len(samples.names), options.max_agents)
         believed: dict[str, Any] = {
             "max_future": FOREVER,
             "quorum": 1,
             "allowed_lateness": 0.0,
             "late": "accept",
         }
-        chosen = replace(options, batch_size=BATCH, max_agents=most, **believed)
+        chosen = replace(options, batch_size=BATCH, max_agents=most_agents, **believed)
 
         # Whether this call's intervals hold by themselves must be noted before anything is
         # released.
@@ -238,9 +238,9 @@ def releases_by_store(
             samples=samples.with_groups_in_order(store.agents()),
             settings=deployment.settings,
             every=[
-                with_noise_terms(deployment.settings, one)
-                for one in releases_of_ledger(store.ledger)
-                if len(one)
+                with_noise_terms(deployment.settings, releases)
+                for releases in releases_of_ledger(store.ledger)
+                if len(releases)
             ],
             counted=engine.agents.counts(),
             charge=LedgerCharge(made=made, rows=head.rows, head=head.chain.hex(), store=path.name),
@@ -281,11 +281,11 @@ def _opened(path: Path, settings: AgentsSettings) -> Deployment:
 def _other_columns(store: Store, columns: Mapping[str, str | None]) -> str:
     """Sentence on the first column that has another name than at the store's last call, or none."""
     # Another column under the same store would be released with the same noise.
-    kept = store.state(COLUMNS) or {}
+    columns_before = store.state(COLUMNS) or {}
     for option, name in columns.items():
-        if option in kept and kept[option] != name:
+        if option in columns_before and columns_before[option] != name:
             return (
-                f"{option} has changed: this store is about {kept[option]!r}, got {name!r}; another column "
+                f"{option} has changed: this store is about {columns_before[option]!r}, got {name!r}; another column "
                 "needs another store"
             )
 
@@ -327,10 +327,10 @@ def new_rows(store: Store, digests: Words, about: str = "") -> Ints:
     order = np.argsort(digests, kind="stable")
     ordered = digests[order]
     rank = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
-    known = np.searchsorted(read, ordered, side="right") - np.searchsorted(read, ordered)
+    times_read = np.searchsorted(read, ordered, side="right") - np.searchsorted(read, ordered)
 
     # Every row that was read must be there again, or the frame has changed.
-    missing = len(read) - int(np.count_nonzero(rank < known))
+    missing = len(read) - int(np.count_nonzero(rank < times_read))
 
     if missing and about:
         raise ValueError(about)
@@ -341,4 +341,4 @@ def new_rows(store: Store, digests: Words, about: str = "") -> Ints:
             "pass all rows so far, as they were; corrected data need another store, and both budgets add up"
         )
 
-    return np.sort(order[rank >= known])
+    return np.sort(order[rank >= times_read])

@@ -372,8 +372,8 @@ class AgentSideOptions(StreamOptions):
         if begun and "histogram_share" not in begun:
             rule = "be left out, since the store began without a histogram"
             for name in ("quantiles", "exceeds", "histogram_share"):
-                given = getattr(self, name, None)
-                require(not given, name, rule, given)
+                value = getattr(self, name, None)
+                require(not value, name, rule, value)
 
             return {}
 
@@ -462,4 +462,4 @@ class AgentSideOptions(StreamOptions):
             "notices": self.notices,
         }
 
-        return {role: place for role, place in places.items() if place is not None}
+        return {role: location for role, location in places.items() if location is not None}

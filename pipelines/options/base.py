@@ -92,13 +92,16 @@ def _checked(parameter: Any, value: Any) -> Any:
 
     several = value if isinstance(value, list) else [value]
     if any(
-        isinstance(one, bool) or not isinstance(one, str | int | float | None) for one in several
+        isinstance(element, bool) or not isinstance(element, str | int | float | None)
+        for element in several
     ):
         rule = "a decimal number" if is_typed_number(parameter) else "text or a number"
         raise BadOption(f"{option} must be {rule}, got {value!r}")
 
     if isinstance(value, list) and not parameter.multiple:
-        if is_typed_number(parameter) or not all(isinstance(one, int | float) for one in value):
+        if is_typed_number(parameter) or not all(
+            isinstance(element, int | float) for element in value
+        ):
             raise BadOption(f"{option} must be one value, got {value!r}")
         return str(value)
 
@@ -161,6 +164,7 @@ def option_environment(secret_file: Path | None) -> Mapping[str, str]:
     if secret_file is None:
         return os.environ
     others = {k: v for k, v in os.environ.items() if k != SECRET_VARIABLE}
+
     return {**others, SECRET_FILE_VARIABLE: str(secret_file)}
 
 

@@ -127,6 +127,7 @@ class CollaborateOptions:
         declared = (
             None if self.covariates is None else read_covariates_file(self.covariates, self.agent)
         )
+
         return EngineOptions(
             collaboration=self.collaboration or "learned_prior",
             level=self.level,

@@ -70,14 +70,16 @@ class Declared(OptionInfo):
         )
         described = {"description": self.help, "group": self.rich_help_panel, "unit": self.unit}
 
-        found = {
+        schema_of_key = {
             "type": [*dict.fromkeys([*kinds, *numbers])],
             "items": item,
             "default": schema.get("default"),
         }
 
         return {
-            name: value for name, value in {**found, **described}.items() if value not in (None, "")
+            name: value
+            for name, value in {**schema_of_key, **described}.items()
+            if value not in (None, "")
         }
 
 
@@ -106,14 +108,21 @@ def declared_options(owner: Any) -> dict[str, Declared]:
     """Give the options of a class of options, or of a function that is a command, in their order."""
     hints = get_type_hints(owner, include_extras=True)
     found = ((name, getattr(hint, "__metadata__", ())) for name, hint in hints.items())
-    return {name: one for name, several in found for one in several if isinstance(one, Declared)}
+    return {
+        name: option
+        for name, several in found
+        for option in several
+        if isinstance(option, Declared)
+    }
 
 
 def schema_of_options(owner: Any) -> dict[str, Any]:
     """Give the JSON Schema of a file of options."""
     from pydantic import TypeAdapter
 
-    declared = {name: one for name, one in declared_options(owner).items() if name != "config"}
+    declared = {
+        name: option for name, option in declared_options(owner).items() if name != "config"
+    }
     properties = TypeAdapter(owner).json_schema()["properties"]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -126,7 +135,9 @@ def schema_of_options(owner: Any) -> dict[str, Any]:
 
 def options_of_host(owner: Any, host: str) -> frozenset[str]:
     """Give the options that the engine ("engine") or Beam's runners ("runner") have alone."""
-    return frozenset(name for name, one in declared_options(owner).items() if one.host == host)
+    return frozenset(
+        name for name, option in declared_options(owner).items() if option.host == host
+    )
 
 
 def declared_of_command(command: Any) -> dict[str, Declared]:

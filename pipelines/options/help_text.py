@@ -87,19 +87,21 @@ def show_all_options(context: typer.Context, asked: bool) -> None:
 
 
 def _options(command: Any) -> list[Any]:
-    return [one for one in command.params if one.param_type_name == "option"]
+    return [parameter for parameter in command.params if parameter.param_type_name == "option"]
 
 
 def required_options(command: Any) -> frozenset[str]:
     """Give the options that a command cannot do without: none, if they may be those of a store."""
     if _typed_options(command) is not None:
         return frozenset()
-    return frozenset(name for name, one in declared_of_command(command).items() if one.required)
+    return frozenset(
+        name for name, option in declared_of_command(command).items() if option.required
+    )
 
 
 def _by_heading(command: Any, context: Any = None) -> Iterator[tuple[str, list[Any]]]:
     """Give options under their headings, in the order of the engine's data: in, private, out."""
-    found: dict[str, list[Any]] = {}
+    by_heading: dict[str, list[Any]] = {}
     every = (
         _options(command)
         if context is None
@@ -108,22 +110,22 @@ def _by_heading(command: Any, context: Any = None) -> Iterator[tuple[str, list[A
 
     # Headings in the order of the engine's data; others after them.
     for parameter in every:
-        found.setdefault(getattr(parameter, "rich_help_panel", None) or GENERAL, []).append(
+        by_heading.setdefault(getattr(parameter, "rich_help_panel", None) or GENERAL, []).append(
             parameter
         )
 
     for heading in [
-        *(one for one in HEADINGS if one in found),
-        *(one for one in found if one not in HEADINGS),
+        *(heading_found for heading_found in HEADINGS if heading_found in by_heading),
+        *(heading_found for heading_found in by_heading if heading_found not in HEADINGS),
     ]:
-        yield heading, found[heading]
+        yield heading, by_heading[heading]
 
 
 def _format_options(command: Any, context: Any, formatter: Any) -> None:
     """Write the part of the help that lists options; those that must be given say so."""
     # What must be given says so; what is rarely needed is shown on request only.
     required = required_options(command)
-    first = _shown_first(command, context)
+    shown_first = _shown_first(command, context)
     arguments = [
         p.get_help_record(context) for p in command.params if p.param_type_name == "argument"
     ]
@@ -133,7 +135,7 @@ def _format_options(command: Any, context: Any, formatter: Any) -> None:
             formatter.write_dl([record for record in arguments if record])
 
     for heading, parameters in _by_heading(command, context):
-        several = [p for p in parameters if first is None or p.name in first]
+        several = [p for p in parameters if shown_first is None or p.name in shown_first]
         records = [(p.name in required, p.get_help_record(context)) for p in several]
         shown = [
             (names, f"{text}  [required]" if must else text)
@@ -150,7 +152,7 @@ def _format_options(command: Any, context: Any, formatter: Any) -> None:
             f"Every option is also read from {PREFIX}NAME; the command line wins, YAML comes last."
         )
 
-    if first is not None:
+    if shown_first is not None:
         formatter.write_text(
             f"All {_number_of_options(command)} options: {context.command_path} --help-all"
         )
@@ -158,19 +160,19 @@ def _format_options(command: Any, context: Any, formatter: Any) -> None:
 
 def _shown_first(command: Any, context: Any) -> set[str] | None:
     """Give the options of a help that is not asked for all; None where all are shown."""
-    if context.meta.get(_ALL) or not any(one.name == "help_all" for one in command.params):
+    if context.meta.get(_ALL) or not any(option.name == "help_all" for option in command.params):
         return None
 
     # A command without declared beginnings shows everything.
-    first = {name for name, one in declared_of_command(command).items() if one.first}
+    names = {name for name, option in declared_of_command(command).items() if option.first}
 
-    if first:
-        return {*first, "help", "help_all"}
+    if names:
+        return {*names, "help", "help_all"}
     return None
 
 
 def _number_of_options(command: Any) -> int:
-    return sum(not one.hidden and one.name not in _ENDS for one in _options(command))
+    return sum(not option.hidden and option.name not in _ENDS for option in _options(command))
 
 
 def _is_shown(record: tuple[bool, Any]) -> bool:
@@ -203,6 +205,7 @@ def options_in_force(context: Any) -> str:
     # The key is named by its place and never shown.
     lines.append(f"# key of the noise: {_key(context.params, os.environ)}")
     lines += [f"# {line}" for line in unknown_variables(context, os.environ)]
+
     return "\n".join(lines) + "\n"
 
 
@@ -224,11 +227,13 @@ def unknown_variables(context: Any, environment: Mapping[str, str]) -> list[str]
         option = name.removeprefix(PREFIX).lower()
         others = [
             part
-            for part, one in beside.items()
-            if option in getattr(one.callback, "taken", _Nothing).declared
+            for part, command in beside.items()
+            if option in getattr(command.callback, "taken", _Nothing).declared
         ]
         near = get_close_matches(
-            name.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in sorted(own)], n=1
+            name.removeprefix(PREFIX),
+            [command.removeprefix(PREFIX) for command in sorted(own)],
+            n=1,
         )
 
         # Another command may have it; else the nearest name helps.
@@ -293,7 +298,7 @@ def _entry(name: str, value: Any) -> str:
         value if isinstance(value, bool | int | float | list | tuple | type(None)) else str(value)
     )
     if isinstance(plain, list | tuple):
-        plain = [without_passwords(str(one)) for one in plain]
+        plain = [without_passwords(str(element)) for element in plain]
 
     # A text may be an address with a password in it.
     if isinstance(plain, str):

@@ -91,6 +91,7 @@ def near_command(message: str, root: Any) -> str:
     near = _near_commands(unknown[1], [*_paths(root)])
     if not near:
         return f"{unknown[0]} `meanstream --help` lists them."
+
     return f"{unknown[0]} Did you mean {', '.join(map(repr, near[:SHOWN]))}?"
 
 
@@ -121,8 +122,8 @@ def _near_commands(unknown: str, paths: list[str]) -> list[str]:
     if ends:
         return sorted(ends, key=lambda path: path.partition(" ")[0] not in FIRST)
 
-    first = [path for path in paths if " " not in path]
-    near = get_close_matches(unknown, first, n=1, cutoff=ALIKE)
+    groups = [path for path in paths if " " not in path]
+    near = get_close_matches(unknown, groups, n=1, cutoff=ALIKE)
     if near:
         return near
 

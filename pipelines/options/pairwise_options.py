@@ -45,8 +45,8 @@ def pairwise_options(options: AgentsOptions) -> Pairs:
     """
     # Options that have no meaning among pairs are refused, not ignored.
     for name in WITHOUT:
-        given = getattr(options, name)
-        require(given is None, name, f"be left out with --schedule {options.schedule}", str(given))
+        value = getattr(options, name)
+        require(value is None, name, f"be left out with --schedule {options.schedule}", str(value))
 
     # A counter of independent increments has room for any number of releases.
     counter = options.counter or "pm1"
@@ -68,11 +68,16 @@ def pairwise_options(options: AgentsOptions) -> Pairs:
     )
 
     # The state grows with pairs of agents: their number is bounded.
-    most = settings.most_agents
+    most_agents = settings.most_agents
 
-    asked = options.max_agents
-    rule = f"be at most {most} with --schedule {options.schedule}, or come with --partners"
-    require(most is None or asked <= most or asked == MAX_AGENTS, "max_agents", rule, asked)
-    capacity = asked if most is None else min(asked, most)
+    max_agents = options.max_agents
+    rule = f"be at most {most_agents} with --schedule {options.schedule}, or come with --partners"
+    require(
+        most_agents is None or max_agents <= most_agents or max_agents == MAX_AGENTS,
+        "max_agents",
+        rule,
+        max_agents,
+    )
+    capacity = max_agents if most_agents is None else min(max_agents, most_agents)
 
     return Pairs(settings, replace(plain, max_agents=capacity), capacity, options.partners)

@@ -98,12 +98,12 @@ def _means(text: str, value: str) -> bool:
     """Say whether two texts are one number or one path."""
     # Two spellings of one number are the same value.
     try:
-        one = float(text)
-        other = float(value)
+        first_number = float(text)
+        second_number = float(value)
     except ValueError:
         return bool(text) and str(Path(text)) == value
 
-    return one == other or (math.isnan(one) and math.isnan(other))
+    return first_number == second_number or (math.isnan(first_number) and math.isnan(second_number))
 
 
 def is_typed_number(parameter: Any) -> bool:
@@ -153,13 +153,13 @@ def _once_each(make_parser: Callable[[Any], Any], context: Any) -> Any:
     parse = parser.parse_args
 
     def parse_args(args: list[str]) -> Any:
-        given = list(args)
+        words = list(args)
         try:
-            values, rest, order = parse(args)
+            values, arguments, order = parse(args)
         except _USAGE_ERROR as error:
             # An unknown option is answered with the nearest one.
             unknown = str(getattr(error, "option_name", ""))
-            _refuse_argument(context, unknown, given)
+            _refuse_argument(context, unknown, words)
             _refuse_untyped(context, unknown)
 
             if hasattr(error, "possibilities"):
@@ -169,16 +169,18 @@ def _once_each(make_parser: Callable[[Any], Any], context: Any) -> Any:
             raise
 
         # An option that is given twice would have one value ignored.
-        for one in order:
-            times = sum(other is one for other in order)
-            if times > 1 and not (getattr(one, "multiple", False) or one.name in SHOWN_AND_DONE):
-                name = one.opts[0].lstrip("-").replace("-", "_")
-                last = values.get(one.name)
+        for option in order:
+            times = sum(other is option for other in order)
+            if times > 1 and not (
+                getattr(option, "multiple", False) or option.name in SHOWN_AND_DONE
+            ):
+                name = option.opts[0].lstrip("-").replace("-", "_")
+                last = values.get(option.name)
                 raise BadOption(
                     f"{name} must be given once, got it {times} times, at last {last!r}"
                 )
 
-        return values, rest, order
+        return values, arguments, order
 
     parser.parse_args = parse_args
     return parser
@@ -186,8 +188,13 @@ def _once_each(make_parser: Callable[[Any], Any], context: Any) -> Any:
 
 def _near_option(context: Any, unknown: str) -> str:
     """End of a message that names the option which may be meant."""
-    known = [name for one in context.command.params if not one.hidden for name in one.opts]
-    return near_option(unknown, [*known, "--help"])
+    names = [
+        name
+        for parameter in context.command.params
+        if not parameter.hidden
+        for name in parameter.opts
+    ]
+    return near_option(unknown, [*names, "--help"])
 
 
 def _refuse_argument(context: Any, unknown: str, given: list[str]) -> None:
@@ -206,10 +213,17 @@ def _refuse_argument(context: Any, unknown: str, given: list[str]) -> None:
 def _refuse_untyped(context: Any, unknown: str) -> None:
     """Say where an option of a run is read, by a command that is about a run."""
     name = unknown.removeprefix("--no-").removeprefix("--").replace("-", "_")
-    found = next((one for one in context.command.params if one.hidden and one.name == name), None)
-    if found is not None:
+    hidden = next(
+        (
+            parameter
+            for parameter in context.command.params
+            if parameter.hidden and parameter.name == name
+        ),
+        None,
+    )
+    if hidden is not None:
         raise BadOption(
-            f"{name} must come from --config here, or from {found.envvar}, got {unknown!r}"
+            f"{name} must come from --config here, or from {hidden.envvar}, got {unknown!r}"
         ) from None
 
 
@@ -224,7 +238,7 @@ def _process(parameter: Any, process: Callable[[Any, Any], Any], context: Any, v
             _check_text(parameter, text)
 
     try:
-        found = process(context, value)
+        converted = process(context, value)
     except typer.BadParameter as error:
         if value is None:
             raise
@@ -232,11 +246,11 @@ def _process(parameter: Any, process: Callable[[Any, Any], Any], context: Any, v
             f"{parameter.name} must {_rule_in(error.format_message())}, got {value!r}"
         ) from None
 
-    for number in found if isinstance(found, list | tuple) else [found]:
+    for number in converted if isinstance(converted, list | tuple) else [converted]:
         if isinstance(number, int) and abs(number) > LARGEST:
             raise BadOption(f"{parameter.name} must be at most {LARGEST} in size, got {number!r}")
 
-    return found
+    return converted
 
 
 def _is_converted(parameter: Any, context: Any, value: Any) -> bool:
@@ -272,7 +286,7 @@ def _check_path(name: str, text: str) -> None:
     """Refuse what no file can be called."""
     if not text:
         raise BadOption(f"{name} must be the name of a file or folder, got ''")
-    if any(len(os.fsencode(part)) > LONGEST_NAME for part in text.split("/")):
+    if any(len(os.fsencode(component)) > LONGEST_NAME for component in text.split("/")):
         raise BadOption(f"{name} must have names of at most {LONGEST_NAME} bytes, got {text!r}")
     if len(os.fsencode(text)) > LONGEST_PATH:
         raise BadOption(f"{name} must be a path of at most {LONGEST_PATH} bytes, got {text!r}")
@@ -299,8 +313,8 @@ def _rule_in(message: str) -> str:
     'be another value: 0 is not in the range x>=1'
     """
     _, _, said = message.rpartition("': ")
-    found = re.fullmatch(r"Input should (be [^,]+).*", said.rstrip("."), re.DOTALL)
+    match = re.fullmatch(r"Input should (be [^,]+).*", said.rstrip("."), re.DOTALL)
 
-    if found:
-        return found[1]
+    if match:
+        return match[1]
     return f"be another value: {said.rstrip('.')}"

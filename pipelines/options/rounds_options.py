@@ -342,12 +342,12 @@ class RoundsOptions(StreamOptions):
             )
 
         for name in ("lower", "upper"):
-            given = getattr(self, name)
+            bound = getattr(self, name)
             require(
-                given is None,
+                bound is None,
                 name,
                 "be left out with --categories: shares lie between 0 and 1",
-                given,
+                bound,
             )
 
         return 0.0, 1.0
@@ -415,6 +415,7 @@ class RoundsOptions(StreamOptions):
         if self.categories is None:
             return None
         require(self.values is None, "values", "be left out with --categories", self.values)
+
         return read_categories(str(self.categories))
 
     @property
@@ -422,11 +423,11 @@ class RoundsOptions(StreamOptions):
         """Probabilities of the quantiles, where these are asked for."""
         if self.quantiles is None:
             return None
-        found = _bounds("quantiles", self.quantiles)
+        probabilities = _bounds("quantiles", self.quantiles)
 
-        if isinstance(found, tuple):
-            return found
-        return (found,)
+        if isinstance(probabilities, tuple):
+            return probabilities
+        return (probabilities,)
 
     def column_mapping(self) -> "ColumnMapping":
         """Say which column means what; a user is what sources call an agent."""
@@ -480,7 +481,7 @@ class RoundsOptions(StreamOptions):
         else:
             places = {"means": self.sink, **places}
 
-        return {role: place for role, place in places.items() if place is not None}
+        return {role: location for role, location in places.items() if location is not None}
 
 
 def _own_options(typed: list[str]) -> dict[str, Any]:
@@ -490,17 +491,17 @@ def _own_options(typed: list[str]) -> dict[str, Any]:
     from meanstream.operators.validation import require
     from meanstream.streaming.strict_yaml import read_strict_yaml
 
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for text in typed:
         name, equals, value = text.partition("=")
         require(bool(name and equals), "option", "be NAME=VALUE", text)
 
         try:
-            found[name.replace("-", "_")] = read_strict_yaml(value)
+            options[name.replace("-", "_")] = read_strict_yaml(value)
         except yaml.YAMLError:
             require(False, "option", "be NAME=VALUE", text)
 
-    return found
+    return options
 
 
 def _bounds(name: str, typed: str) -> float | tuple[float, ...]:
@@ -512,7 +513,7 @@ def _bounds(name: str, typed: str) -> float | tuple[float, ...]:
 
     parts = str(typed).strip("[]()").split(",")
     try:
-        read = [read_strict_yaml(part) for part in parts]
+        read = [read_strict_yaml(text) for text in parts]
     except yaml.YAMLError:
         read = [None]
 
@@ -547,8 +548,8 @@ class ExplainRoundsOptions(RoundsOptions):
         """
         if "store" not in self.said or not self.said.isdisjoint(AGREED):
             return super().settings()
-        kept = settings_of_rounds_store(self.store)
+        settings_of_store = settings_of_rounds_store(self.store)
 
         if self.users is None:
-            return kept
-        return replace(kept, users=self.users)
+            return settings_of_store
+        return replace(settings_of_store, users=self.users)

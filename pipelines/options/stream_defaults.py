@@ -172,6 +172,7 @@ def is_endless_source(source: str | None, *, ends: bool) -> bool:
     if source is None:
         return False
     topic = is_kafka_location(source) or _SUBSCRIPTION.fullmatch(source) is not None
+
     return source.startswith("follow:") or (topic and not ends)
 
 

@@ -197,10 +197,10 @@ class StreamOptions(ABC):
 
         As given, else the store's, else what suits the source.
         """
-        given: str | None = getattr(self, self.LATENESS)
+        typed: str | None = getattr(self, self.LATENESS)
         store = None if getattr(self, "runner", None) else self.store
         return lateness_in_force(
-            self.LATENESS, given, source=self.source, sort=self.sort, store=store
+            self.LATENESS, typed, source=self.source, sort=self.sort, store=store
         )
 
     def refresh_in_force(self) -> Refresh | None:

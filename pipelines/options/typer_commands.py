@@ -73,7 +73,7 @@ class Taken:
     @property
     def of_others(self) -> frozenset[str]:
         """Options of other commands that a file may have."""
-        return frozenset(name for one in self.also for name in declared_options(_imported(one)))
+        return frozenset(name for kind in self.also for name in declared_options(_imported(kind)))
 
     def signature(self) -> inspect.Signature:
         """Give the parameters of a command that takes them, first those that a help shows first."""

@@ -43,19 +43,19 @@ def _read_answer_tokens(path: Path) -> dict[str, str]:
     what = f"answer_tokens must be a YAML file of AGENT: TOKEN, got {str(path)!r}"
     try:
         shared = path.stat().st_mode & 0o077
-        found = read_strict_yaml_file(path)
+        entries = read_strict_yaml_file(path)
     except OSError as error:
         raise ValueError(f"{what} ({error.strerror})") from None
     except Exception:  # its text may quote a token
         raise ValueError(what) from None
 
     require(not shared, "answer_tokens", "be readable by its owner alone (chmod 600)", str(path))
-    if not isinstance(found, dict) or not found:
+    if not isinstance(entries, dict) or not entries:
         raise ValueError(what)
-    plain = all(isinstance(name, str | int) and not isinstance(name, bool) for name in found)
-    tokens = {str(name): token for name, token in found.items()}
+    plain = all(isinstance(name, str | int) and not isinstance(name, bool) for name in entries)
+    tokens = {str(name): token for name, token in entries.items()}
     rule = "have names of agents in quotes where they look like a number, true, false or null, and each once"
-    require(plain and len(tokens) == len(found), "answer_tokens", rule, str(path))
+    require(plain and len(tokens) == len(entries), "answer_tokens", rule, str(path))
 
     for name, token in tokens.items():
         good = (
@@ -136,8 +136,10 @@ class _AnswersServer(BoundedThreads):
         """
         kind, _, given = (header or "").partition(" ")
         typed = given.strip().encode("utf-8", "replace") if kind.lower() == "bearer" else b""
-        known = [self.tokens.get(one, "") for one in (agent, OPERATOR)]
-        return bool(sum(hmac.compare_digest(typed, one.encode()) and bool(one) for one in known))
+        tokens = [self.tokens.get(token, "") for token in (agent, OPERATOR)]
+        return bool(
+            sum(hmac.compare_digest(typed, token.encode()) and bool(token) for token in tokens)
+        )
 
 
 class _AnswersHandler(PrivateRequests):
@@ -164,15 +166,15 @@ class _AnswersHandler(PrivateRequests):
 
     def _answer(self, name: str) -> None:
         try:
-            found = self.server.answers.answer(name)
+            answer = self.server.answers.answer(name)
         except StoreError:
             self._say(HTTPStatus.SERVICE_UNAVAILABLE, {"error": "the store cannot be read"})
             return
 
-        if found is None:
+        if answer is None:
             self._say(HTTPStatus.NOT_FOUND, {"error": "no sample of this agent counts yet"})
         else:
-            self._say(HTTPStatus.OK, found)
+            self._say(HTTPStatus.OK, answer)
 
     def _say(self, status: HTTPStatus, found: Mapping[str, Any]) -> None:
         body = json.dumps(found, allow_nan=False).encode() + b"\n"

@@ -61,51 +61,74 @@ def page_figures(
     -----
     **Privacy.** As the view: for `kind` "rounds" it holds public figures only, for the others private ones, too.
     """
-    last = view.turns[-1] if view.turns else None
     common: dict[str, Any] = {
         "version": view.version,
         "about": dict(view.about),
         "kind": kind,
         "running": view.running,
         "problem": view.problem,
-        "counts": {} if last is None else {name: getattr(last, name) for name in COUNTS_OF[kind]},
-        "budget": None
-        if last is None or kind == "collaborate"
-        else budget_histogram_record(last.agents, last.spent, horizon),
-    }
-
+    } | _counted(view, kind, horizon)
     if kind == "rounds":
-        rows = sorted(
-            (page_figures_of_window(event, bounds) for event in view.windows),
-            key=lambda row: str(row["start"]),
-        )
+        rows = [page_figures_of_window(event, bounds) for event in view.windows]
+        return common | {
+            "bounds": bounds,
+            "windows": sorted(rows, key=lambda row: str(row["start"])),
+        }
 
-        return common | {"bounds": bounds, "windows": rows}
-
-    population = None if view.population is None else population_figure(view.population)
-    pairs = {} if view.pairs is None else _pairs_figures(view.pairs, horizon)
-    records = {
+    convergence = _convergence(view.precision) | {"drifts": _drift_figure(view.turns)}
+    figures = common | {
         "flow": _flow(view),
-        "rejects": {} if last is None else dict(Counter(dict(last.rejected)).most_common()),
+        **_waited_for(view),
+        "convergence": convergence,
+        "population": None,
+        "pairs": None,
     }
+    if view.population is not None:
+        figures["population"] = population_figure(view.population)
 
-    due = {
-        "first_release": None if last is None else last.first_release,
+    events, rejects = _events_and_rejects(view.turns)
+    figures |= {
+        "rejects": rejects,
+        "judgement": run_judgement(convergence["gain"], events, rejects),
+    }
+    if view.pairs is None:
+        return figures
+
+    counts = {**figures["counts"], "releases": view.pairs.releases}
+    return figures | _pairs_figures(view.pairs, horizon) | {"counts": counts}
+
+
+def _counted(view: PageView, kind: str, horizon: int | None) -> dict[str, Any]:
+    """Counts of the newest turn, and the budgets spent by then; nothing before the first turn."""
+    counted: dict[str, Any] = {"counts": {}, "budget": None}
+    for newest in view.turns[-1:]:
+        counted["counts"] = {name: getattr(newest, name) for name in COUNTS_OF[kind]}
+        if kind != "collaborate":
+            counted["budget"] = budget_histogram_record(newest.agents, newest.spent, horizon)
+
+    return counted
+
+
+def _waited_for(view: PageView) -> dict[str, Any]:
+    """When the first and the next release are due, and what was read and answered last."""
+    first_release = None
+    for newest in view.turns[-1:]:
+        first_release = newest.first_release
+
+    return {
+        "first_release": first_release,
         "next_release": _due(view.next_release),
         "answered_until": view.answered_until,
         "last_record": _last_record(view.turns),
     }
-    convergence = _convergence(view.precision) | {"drifts": _drift_figure(view.turns)}
-    events = 0 if last is None else last.events
-    judged = {"judgement": run_judgement(convergence["gain"], events, records["rejects"])}
 
-    shown = {"convergence": convergence, "population": population, "pairs": None}
 
-    figures = common | records | due | judged | shown | pairs
-    if view.pairs is not None:
-        figures["counts"] = {**figures["counts"], "releases": view.pairs.releases}
+def _events_and_rejects(turns: Sequence[TurnRecord]) -> tuple[int, dict[str, int]]:
+    """Records read so far, and the rejected ones by reason, the most frequent first."""
+    for newest in turns[-1:]:
+        return newest.events, dict(Counter(dict(newest.rejected)).most_common())
 
-    return figures
+    return 0, {}
 
 
 def _pairs_figures(picture: PairsPicture, horizon: int | None) -> dict[str, Any]:
@@ -130,22 +153,19 @@ def run_judgement(gain: float | None, events: int, rejects: Mapping[str, int]) -
     'Learning together makes the median interval 50 % shorter. 5 % of the records are rejected, most as late.'
     """
     sentences = []
-    shorter = None if gain is None else 1 - 1 / gain
-
-    if shorter is not None and shorter < LITTLE:
-        sentences.append(
-            "Learning together gains little here: the agents know their own means about as well alone."
-        )
-    elif shorter is not None:
-        sentences.append(
-            f"Learning together makes the median interval {100 * shorter:.0f} % shorter."
-        )
+    if gain is not None:
+        shorter = 1 - 1 / gain
+        said = f"Learning together makes the median interval {100 * shorter:.0f} % shorter."
+        if shorter < LITTLE:
+            said = "Learning together gains little here: the agents know their own means about as well alone."
+        sentences.append(said)
 
     rejected = sum(rejects.values())
     if events and rejected >= MANY_REJECTS * events:
-        reason = max(rejects, key=lambda name: rejects[name])
-        most = f", most as {reason}" if len(rejects) > 1 else f" as {reason}"
-        sentences.append(f"{100 * rejected / events:.0f} % of the records are rejected{most}.")
+        reason = f" as {max(rejects, key=lambda name: rejects[name])}"
+        if len(rejects) > 1:
+            reason = f", most{reason}"
+        sentences.append(f"{100 * rejected / events:.0f} % of the records are rejected{reason}.")
 
     return " ".join(sentences)
 
@@ -161,12 +181,13 @@ def _drift_figure(turns: Sequence[TurnRecord]) -> dict[str, list[Any]]:
     >>> _drift_figure([turn, replace(turn, event_time=6.0, drifts=3)])
     {'event_time': [6.0], 'clock': [9.0], 'number': [3]}
     """
-    more = ((after, after.drifts - before.drifts) for before, after in itertools.pairwise(turns))
-    at = [(turn, number) for turn, number in more if number > 0]
+    pairs = itertools.pairwise(turns)
+    drifts = [(after, after.drifts - before.drifts) for before, after in pairs]
+    drifts = [(turn, number) for turn, number in drifts if number > 0]
     return {
-        "event_time": [turn.event_time for turn, _ in at],
-        "clock": [turn.clock for turn, _ in at],
-        "number": [number for _, number in at],
+        "event_time": [turn.event_time for turn, _ in drifts],
+        "clock": [turn.clock for turn, _ in drifts],
+        "number": [number for _, number in drifts],
     }
 
 
@@ -175,41 +196,50 @@ def _convergence(points: Sequence[Precision]) -> dict[str, Any]:
 
     The errors where the truth is known.
     """
-    last = points[-1] if points else None
-    return {
-        "event_time": [p.event_time for p in points],
-        "clock": [p.clock for p in points],
-        "gain": last.alone[1] / last.together[1]
-        if last is not None and last.together[1] > 0
-        else None,
-        "together": {band: [p.together[i] for p in points] for i, band in enumerate(BANDS)},
-        "alone": {band: [p.alone[i] for p in points] for i, band in enumerate(BANDS)},
-        "error": [p.error for p in points] if any(p.error is not None for p in points) else None,
-        "error_alone": [p.error_alone for p in points]
-        if any(p.error is not None for p in points)
-        else None,
-        "answered": points[-1].answered if points else 0,
-        "classes": None if last is None else last.classes,
-        "class_agents": None if last is None or last.class_agents is None else last.class_agents[1],
+    figure: dict[str, Any] = {
+        "event_time": [point.event_time for point in points],
+        "clock": [point.clock for point in points],
+        "gain": None,
+        "together": {band: [point.together[i] for point in points] for i, band in enumerate(BANDS)},
+        "alone": {band: [point.alone[i] for point in points] for i, band in enumerate(BANDS)},
+        "error": None,
+        "error_alone": None,
+        "answered": 0,
+        "classes": None,
+        "class_agents": None,
     }
+
+    # Errors are known in simulations alone.
+    if any(point.error is not None for point in points):
+        figure["error"] = [point.error for point in points]
+        figure["error_alone"] = [point.error_alone for point in points]
+
+    for newest in points[-1:]:
+        figure |= {"answered": newest.answered, "classes": newest.classes}
+        if newest.together[1] > 0:
+            figure["gain"] = newest.alone[1] / newest.together[1]
+        if newest.class_agents is not None:
+            figure["class_agents"] = newest.class_agents[1]
+
+    return figure
 
 
 def population_figure(picture: FittedPicture) -> dict[str, Any]:
     """Components with the agents at each, the spread within them, and the density of the learned prior."""
-    said = picture.description
-    components = said.get("components", [])
+    description = picture.description
+    components = description.get("components", [])
+    agents = picture.at[: len(components)]
     return {
-        "method": said["method"],
+        "method": description["method"],
         "agents": picture.agents,
         "components": [
-            {**component, "agents": n}
-            for component, n in zip(components, picture.at[: len(components)], strict=False)
+            component | {"agents": n} for component, n in zip(components, agents, strict=False)
         ],
-        "spread": said.get("spread"),
-        "density": said.get("density"),
-        "goes_with_count": _goes_with_count(said),
-        "covariates": _covariates_figure(said.get("covariates")),
-        "dependent": said.get("dependent"),
+        "spread": description.get("spread"),
+        "density": description.get("density"),
+        "goes_with_count": _goes_with_count(description),
+        "covariates": _covariates_figure(description.get("covariates")),
+        "dependent": description.get("dependent"),
     }
 
 
@@ -217,36 +247,39 @@ def _covariates_figure(learned: Mapping[str, Any] | None) -> dict[str, Any] | No
     """Public: what declared attributes explain, and which of them are shown to have an effect."""
     if learned is None:
         return None
-    attributes = [{**one, "shown": one["probability"] >= LIKELY} for one in learned["attributes"]]
+    attributes = [
+        {**attribute, "shown": attribute["probability"] >= LIKELY}
+        for attribute in learned["attributes"]
+    ]
 
     return {**learned, "attributes": attributes}
 
 
-def _goes_with_count(said: Mapping[str, Any]) -> dict[str, Any] | None:
+def _goes_with_count(description: Mapping[str, Any]) -> dict[str, Any] | None:
     """How likely means, or their spread, go with counts.
 
     And the trend's center and spread at some counts.
     """
-    probability = population_count_probability(said)
+    probability = population_count_probability(description)
     if probability is None:
         return None
-    trend = said["count_trend"]["counts"]
+    trend = description["count_trend"]["counts"]
     columns = {name: [row[name] for row in trend] for name in ("n", "center", "spread")}
 
     return {"probability": probability, **columns}
 
 
-def forecast_figure(found: ForecastSummary | None) -> dict[str, Any] | None:
+def forecast_figure(forecast: ForecastSummary | None) -> dict[str, Any] | None:
     """Public: when budgets end at this rate, as people say it."""
-    if found is None:
+    if forecast is None:
         return None
-    return {"first_in": days_text(found.first_days), "text": budget_forecast_text(found)}
+    return {"first_in": days_text(forecast.first_days), "text": budget_forecast_text(forecast)}
 
 
-def _due(found: FirstRelease | None) -> dict[str, Any] | None:
-    if found is None:
+def _due(release: FirstRelease | None) -> dict[str, Any] | None:
+    if release is None:
         return None
-    return {"event_time": found.event_time, "why": found.why}
+    return {"event_time": release.event_time, "why": release.why}
 
 
 def _flow(view: PageView) -> dict[str, Any]:
@@ -255,47 +288,40 @@ def _flow(view: PageView) -> dict[str, Any]:
     First that of the runs before.
     """
     turns = view.turns
-    fresh = flow_points(view.turns)
-    begin = (
-        FlowPoint(clock=fresh[0].clock, rate=None) if view.flow and fresh else None
-    )  # a gap between the runs
-    points = [point for point in (*view.flow, begin, *fresh) if point is not None]
+    fresh = flow_points(turns)
+    points = [*view.flow]
+    if fresh:
+        gap = FlowPoint(clock=fresh[0].clock, rate=None)
+        points += [gap, *fresh] if points else fresh
 
-    return {
-        **{
-            name: [getattr(point, name) for point in points]
-            for name in ("clock", "rate", "lag", "behind")
-        },
-        "overall": turns[-1].events / turns[-1].seconds
-        if turns and turns[-1].seconds > 0
-        else None,
-        "recent": _recent_rate(turns),
-    }
+    overall = None
+    for newest in turns[-1:]:
+        if newest.seconds > 0:
+            overall = newest.events / newest.seconds
+
+    columns = ("clock", "rate", "lag", "behind")
+    flow: dict[str, Any] = {name: [getattr(p, name) for p in points] for name in columns}
+    return flow | {"overall": overall, "recent": _recent_rate(turns)}
 
 
 def _last_record(turns: Sequence[TurnRecord]) -> float | None:
     """Time of day of the newest turn that read something; None where no turn that is known did."""
-    before = (0, *(turn.events for turn in turns))
-    return next(
-        (
-            turn.clock
-            for turn, read in zip(reversed(turns), before[-2::-1], strict=True)
-            if turn.events > read
-        ),
-        None,
-    )
+    read_before = [0, *(turn.events for turn in turns)]
+    pairs = zip(turns, read_before, strict=False)
+    times = [turn.clock for turn, before in pairs if turn.events > before]
+    return times[-1] if times else None
 
 
 def _recent_rate(turns: Sequence[TurnRecord]) -> float | None:
     """Events per second in the minute before the newest turn, or in all of a shorter run."""
     if not turns or turns[-1].seconds <= 0:
         return None
-    since = turns[-1].seconds - WINDOW_SECONDS
-    seconds, events = next(
-        ((one.seconds, one.events) for one in reversed(turns) if one.seconds <= since), (0.0, 0)
-    )
+    newest = turns[-1]
+    since = newest.seconds - WINDOW_SECONDS
+    earlier = ((t.seconds, t.events) for t in reversed(turns) if t.seconds <= since)
+    seconds, events = next(earlier, (0.0, 0))
 
-    return (turns[-1].events - events) / (turns[-1].seconds - seconds)
+    return (newest.events - events) / (newest.seconds - seconds)
 
 
 def page_figures_of_window(
@@ -311,25 +337,22 @@ def page_figures_of_window(
     >>> page_figures_of_window(event, (0.0, 10.0))["stages"]
     [{'name': 'vote', 'users': 4, 'votes': 3, 'lower': 5.0, 'upper': 7.5, 'center': 6.25}]
     """
-    value = event["value"]
-    interval = event["interval"]
-    vector = isinstance(value, list)
-    named = {part: event[part] for part in ("categories", "quantiles") if part in event}
+    names = ("start", "end", "categories", "quantiles", "users", "method", "epsilon")
+    row: dict[str, Any] = {name: event[name] for name in names if name in event}
+    row |= {"value": event["value"], "true": event.get("true"), "stages": [], "carried": None}
+    ends = event["interval"]
 
-    return {
-        "start": event["start"],
-        "end": event["end"],
-        **named,
-        "value": value[:MOST_COORDINATES] if vector else value,
-        "lower": [low for low, _ in interval[:MOST_COORDINATES]] if vector else interval[0],
-        "upper": [high for _, high in interval[:MOST_COORDINATES]] if vector else interval[1],
-        "users": event["users"],
-        "method": event["method"],
-        "epsilon": event["epsilon"],
-        "true": event.get("true"),
-        "stages": [] if bounds is None else [_stage(stage, bounds) for stage in event["stages"]],
-        "carried": None if bounds is None else carried_figures(event, *bounds),
-    }
+    # Of vectors the first coordinates.
+    if isinstance(event["value"], list):
+        row["value"] = event["value"][:MOST_COORDINATES]
+        ends = zip(*ends[:MOST_COORDINATES], strict=True)
+
+    row["lower"], row["upper"] = (list(e) if isinstance(e, tuple) else e for e in ends)
+    if bounds is not None:
+        row["stages"] = [_stage(stage, bounds) for stage in event["stages"]]
+        row["carried"] = carried_figures(event, *bounds)
+
+    return row
 
 
 def _stage(stage: Mapping[str, Any], bounds: tuple[float, float]) -> dict[str, Any]:
@@ -337,29 +360,37 @@ def _stage(stage: Mapping[str, Any], bounds: tuple[float, float]) -> dict[str, A
 
     None where it says nothing of that.
     """
-    middle = (bounds[0] + bounds[1]) / 2
-    half = (bounds[1] - bounds[0]) / 2
-    center = stage.get("center")
-    reach = stage.get("half_width", stage.get("window"))
-    ends: tuple[float, float] | None = None
-
-    if _number(stage.get("lower")) and _number(stage.get("upper")):
-        ends = (stage["lower"], stage["upper"])
-    elif _number(center) and _number(reach):
-        ends = (max(center - reach, -1.0), min(center + reach, 1.0))
-
-    if not _number(center):
-        center = None if ends is None else (ends[0] + ends[1]) / 2
-
+    lower, upper, center = _place(stage)
     users = stage.get("users", stage.get("reports", stage.get("n")))
-    return {
+    figure: dict[str, Any] = {
         "name": str(stage.get("stage", "")),
         "users": users if _number(users) else None,
         "votes": stage.get("votes"),
-        "lower": None if ends is None else middle + half * ends[0],
-        "upper": None if ends is None else middle + half * ends[1],
-        "center": None if center is None else middle + half * center,
     }
+
+    # From [-1, 1] to the bounds.
+    middle = (bounds[0] + bounds[1]) / 2
+    half = (bounds[1] - bounds[0]) / 2
+    for name, position in (("lower", lower), ("upper", upper), ("center", center)):
+        figure[name] = None if position is None else middle + half * position
+
+    return figure
+
+
+def _place(stage: Mapping[str, Any]) -> tuple[float | None, float | None, float | None]:
+    """Both ends and the center that a stage says, on [-1, 1]; None where it says none."""
+    center = stage.get("center")
+    reach = stage.get("half_width", stage.get("window"))
+    if not _number(center):
+        center = None
+
+    if _number(stage.get("lower")) and _number(stage.get("upper")):
+        lower, upper = stage["lower"], stage["upper"]
+        return lower, upper, (lower + upper) / 2 if center is None else center
+
+    if center is None or not _number(reach):
+        return None, None, center
+    return max(center - reach, -1.0), min(center + reach, 1.0), center
 
 
 def _number(value: Any) -> bool:

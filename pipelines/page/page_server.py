@@ -176,13 +176,13 @@ class _Site:
         """One agent's own history, and names like it; None where agents are not to be seen."""
         if not isinstance(self._telemetry, AgentsTelemetry):
             return None
-        found = {
+        figures = {
             "name": name,
             "history": self._telemetry.history(name),
             "like": self._telemetry.names_like(name),
         }
 
-        return msgspec.json.encode(found)
+        return msgspec.json.encode(figures)
 
 
 class _Server(BoundedThreads):
@@ -209,9 +209,9 @@ class _Handler(PrivateRequests):
                 refusal, "the address that was printed at the start has the token for this page"
             )
         elif typed and address.path == "/":
-            kept = f"{site.cookie}={site.token}; Path=/; HttpOnly; SameSite=Strict"
+            cookie = f"{site.cookie}={site.token}; Path=/; HttpOnly; SameSite=Strict"
             self._send(
-                HTTPStatus.SEE_OTHER, "text/plain", b"", {"Location": "/", "Set-Cookie": kept}
+                HTTPStatus.SEE_OTHER, "text/plain", b"", {"Location": "/", "Set-Cookie": cookie}
             )
         else:
             self._answer(address.path, query)
@@ -221,8 +221,10 @@ class _Handler(PrivateRequests):
             file, kind = FILES[path]
             self._send(HTTPStatus.OK, kind, file.read_bytes())
         elif path == "/plotly.js" and (library := _plotly_file()) is not None:
-            kept = {"Cache-Control": "private, max-age=3600"}
-            self._send(HTTPStatus.OK, "text/javascript; charset=utf-8", library.read_bytes(), kept)
+            headers = {"Cache-Control": "private, max-age=3600"}
+            self._send(
+                HTTPStatus.OK, "text/javascript; charset=utf-8", library.read_bytes(), headers
+            )
         elif path == "/data":
             self._send(HTTPStatus.OK, "application/json", self.server.site.data())
         elif (
@@ -250,8 +252,12 @@ class _Handler(PrivateRequests):
         self, status: HTTPStatus, kind: str, body: bytes, more: dict[str, str] | None = None
     ) -> None:
         self.send_response(status)
-        kept = {"Cache-Control": "no-store", "Content-Type": kind, "Content-Length": str(len(body))}
-        for name, value in {**HEADERS, **kept, **(more or {})}.items():
+        headers = {
+            "Cache-Control": "no-store",
+            "Content-Type": kind,
+            "Content-Length": str(len(body)),
+        }
+        for name, value in {**HEADERS, **headers, **(more or {})}.items():
             self.send_header(name, value)
 
         self.end_headers()

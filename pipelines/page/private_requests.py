@@ -29,11 +29,13 @@ def hosts_of_this_machine(host: str, *, remote: bool) -> set[str] | None:
 def _is_loopback(host: str) -> bool:
     """Tell whether no one but this machine can connect to a host's addresses."""
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):  # the name of no host, such as `a..b`, is the latter
         return False
 
-    return all(ipaddress.ip_address(str(place[0]).split("%")[0]).is_loopback for *_, place in found)
+    return all(
+        ipaddress.ip_address(str(address[0]).split("%")[0]).is_loopback for *_, address in addresses
+    )
 
 
 class PrivateRequests(RequestsWithoutBody):

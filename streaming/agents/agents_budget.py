@@ -148,9 +148,9 @@ class BudgetForecast:
         newest = len(agent) - 1 - np.unique(agent[::-1], return_index=True)[1]
         fresh = self._spent[who] == 0
 
-        for column, found in ((self._times, time), (self._lines, lines)):
-            column[who[fresh], 0] = found[first[fresh]]
-            column[who, 1] = found[newest]
+        for column, values in ((self._times, time), (self._lines, lines)):
+            column[who[fresh], 0] = values[first[fresh]]
+            column[who, 1] = values[newest]
 
         self._spent += np.bincount(agent, minlength=len(self._spent))
         self.newest = max(self.newest, float(time.max(initial=-math.inf)))
@@ -170,36 +170,40 @@ class BudgetForecast:
         """
         goes_on = (self._spent > 1) & (self._spent < self._horizon)
         ends = np.full(len(self._spent), math.nan)
-        at = np.flatnonzero(goes_on)
-        elapsed = self._times[at, 1] - self._times[at, 0]
+        agents = np.flatnonzero(goes_on)
+        elapsed = self._times[agents, 1] - self._times[agents, 0]
 
         if isinstance(schedule, Every):
-            share = (self._horizon - self._spent[at]) / (self._spent[at] - 1)
+            share = (self._horizon - self._spent[agents]) / (self._spent[agents] - 1)
         else:
             counts = np.array(
-                [[_COUNT.decode(line).n for line in self._lines[i]] for i in at], np.float64
+                [[_COUNT.decode(line).n for line in self._lines[i]] for i in agents], np.float64
             ).reshape(-1, 2)
             last = float(schedule.times(self._horizon)[-1])
 
             with np.errstate(divide="ignore", invalid="ignore"):
                 share = (last - counts[:, 1]) / (counts[:, 1] - counts[:, 0])
 
-        known = np.isfinite(share) & (elapsed > 0)
-        ends[at[known]] = self._times[at, 1][known] + share[known] * elapsed[known]
+        has_end = np.isfinite(share) & (elapsed > 0)
+        ends[agents[has_end]] = self._times[agents, 1][has_end] + share[has_end] * elapsed[has_end]
         return ends
 
     def summary(self, ends: Floats, names: Sequence[str]) -> ForecastSummary | None:
         """Say which agent ends first, and when how many have; None where nothing can be told."""
-        known = np.flatnonzero(np.isfinite(ends))
-        if not len(known):
+        with_end = np.flatnonzero(np.isfinite(ends))
+        if not len(with_end):
             return None
-        days = (ends[known] - self.newest) / DAY
+        days = (ends[with_end] - self.newest) / DAY
         first = int(np.argmin(days))
         low, half, high = np.quantile(days, (0.1, 0.5, 0.9)).tolist()
-        end = float(ends[known[first]])
+        end = float(ends[with_end[first]])
 
         return ForecastSummary(
-            len(known), names[known[first]], iso_time(end), float(days[first]), (low, half, high)
+            len(with_end),
+            names[with_end[first]],
+            iso_time(end),
+            float(days[first]),
+            (low, half, high),
         )
 
 
@@ -292,8 +296,8 @@ class LedgerForecast:
 
                 for block in islice(store.ledger.verified(before), BLOCKS):
                     agent = np.array(block.rows.agent, np.int64)
-                    at = np.array(block.rows.time, np.float64)
-                    self._forecast.follow(agent, at, block.rows.output)
+                    times = np.array(block.rows.time, np.float64)
+                    self._forecast.follow(agent, times, block.rows.output)
                     self._rows += len(agent)
 
                 if self._rows < rows:
@@ -301,9 +305,11 @@ class LedgerForecast:
 
                 if self._rows > before or self._found is None:
                     ends = self._forecast.ends(self._schedule)
-                    known = ends[np.isfinite(ends)]
-                    summary = self._forecast.summary(ends, store.agents()) if len(known) else None
-                    self._found = BudgetOutlook((known - self._forecast.newest) / DAY, summary)
+                    known_ends = ends[np.isfinite(ends)]
+                    summary = (
+                        self._forecast.summary(ends, store.agents()) if len(known_ends) else None
+                    )
+                    self._found = BudgetOutlook((known_ends - self._forecast.newest) / DAY, summary)
         except StoreError:  # none yet, or not ours to judge
             pass
 
@@ -388,51 +394,46 @@ def agents_budgets(store: Path, *, as_of: float | None = None, foretell: bool = 
     """
     with Store.read(store) as opened:
         names = opened.agents()
-        identity = opened.state("identity")
-        settings = (
-            {"horizon": 0, "epsilon": 0.0, "delta": 0.0}
-            if identity is None
-            else identity["settings"]
-        )
+        nothing = {"horizon": 0, "epsilon": 0.0, "delta": 0.0}
+        settings = opened.settings() or nothing
         require_store_kind(store, settings, OF_AGENTS)
-
         horizon = counter_limit(int(settings["horizon"]))
-        known = foretell and identity is not None
-        forecast = BudgetForecast(len(names), horizon) if known and horizon is not None else None
-        spent = budget_charged_until(
-            opened, len(names), math.inf if as_of is None else as_of, forecast
-        )
-        here = ~departed_agents(opened)
+
+        # When budgets end is read off the same rows.
+        forecast = None
+        if foretell and horizon is not None and settings is not nothing:
+            forecast = BudgetForecast(len(names), horizon)
+
+        until = math.inf if as_of is None else as_of
+        spent = budget_charged_until(opened, len(names), until, forecast)
+        lives_here = ~departed_agents(opened)
         refused = opened.ledger.head().refused if as_of is None else None
 
-    ends = (
-        None if forecast is None else forecast.ends(parse_release_times(str(settings["schedule"])))
-    )
     epsilon = float(settings["epsilon"])
     delta = float(settings["delta"])
+    agents = []
+    for number in np.flatnonzero(lives_here).tolist():
+        used = int(spent[number])
+        left = None if horizon is None else horizon - used
+        agents.append(AgentBudget(names[number], used, left, horizon, epsilon, delta))
 
-    return Budgets(
-        [
-            AgentBudget(
-                name, used, None if horizon is None else horizon - used, horizon, epsilon, delta
-            )
-            for name, used, lives in zip(names, spent.tolist(), here.tolist(), strict=True)
-            if lives
-        ],
-        BudgetSummary(
-            agents=int(here.sum()),
-            spent_max=int(spent[here].max(initial=0)),
-            horizon=horizon,
-            at_horizon=0 if horizon is None else int(np.count_nonzero(spent[here] >= horizon)),
-            refused=refused,
-        ),
-        None
-        if ends is None
-        else [end if math.isfinite(end) else None for end in ends[here].tolist()],
-        None
-        if ends is None or forecast is None
-        else forecast.summary(np.where(here, ends, np.nan), names),
+    spent = spent[lives_here]
+    summary = BudgetSummary(
+        agents=len(agents),
+        spent_max=int(spent.max(initial=0)),
+        horizon=horizon,
+        at_horizon=0 if horizon is None else int(np.count_nonzero(spent >= horizon)),
+        refused=refused,
     )
+    if forecast is None:
+        return Budgets(agents, summary)
+
+    # Of agents that live elsewhere nothing is foretold here.
+    ends = forecast.ends(parse_release_times(str(settings["schedule"])))
+    ends[~lives_here] = math.nan
+    known_ends = [end if math.isfinite(end) else None for end in ends[lives_here].tolist()]
+
+    return Budgets(agents, summary, known_ends, forecast.summary(ends, names))
 
 
 def budget_charged_until(

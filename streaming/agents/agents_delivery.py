@@ -196,21 +196,21 @@ def _estimate_key(line: bytes) -> Key | None:
     (7.0, 'ann', 3)
     """
     try:
-        found = _ESTIMATE.decode(line)
+        estimate = _ESTIMATE.decode(line)
     except UNREADABLE:
         return None
 
-    return _seconds(found.time), found.agent, found.n
+    return _seconds(estimate.time), estimate.agent, estimate.n
 
 
 def _population_key(line: bytes) -> Key | None:
     """Tell time and agents of a fitted population; None if the line is none."""
     try:
-        found = _POPULATION.decode(line)
+        population = _POPULATION.decode(line)
     except UNREADABLE:
         return None
 
-    return _seconds(found.time), found.agents
+    return _seconds(population.time), population.agents
 
 
 def _seconds(time: datetime) -> float:
@@ -224,15 +224,15 @@ def _knows_estimates(store: Store, since: int, keys: set[Key]) -> bool:  # noqa:
 
     Estimates are written after it, and written again of it after a crash.
     """
-    known = dict(zip(store.agents(), saved_sample_counts(store).tolist(), strict=True))
+    counts = dict(zip(store.agents(), saved_sample_counts(store).tolist(), strict=True))
     time = committed_event_time(store)
-    return all(at <= time and n <= known.get(agent, 0) for at, agent, n in keys)
+    return all(answered_at <= time and n <= counts.get(agent, 0) for answered_at, agent, n in keys)
 
 
 def _knows_populations(store: Store, since: int, keys: set[Key]) -> bool:  # noqa: ARG001 - not in the ledger
     time = committed_event_time(store)
     charged = len(store.ledger.charges())
-    return all(at <= time and agents <= charged for at, agents in keys)
+    return all(fitted_at <= time and agents <= charged for fitted_at, agents in keys)
 
 
 def committed_event_time(store: Store) -> float:

@@ -6,7 +6,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -29,7 +28,7 @@ from meanstream.streaming.agents.agents_releases import release_rows
 from meanstream.streaming.agents.first_release import FirstReleaseWatch
 from meanstream.streaming.clock import Clock
 from meanstream.streaming.crash import CrashHook, no_crash
-from meanstream.streaming.engine.engine_delivery import OUTBOX, CommittedDelivery
+from meanstream.streaming.engine.engine_delivery import OUTBOX
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.engine.engine_intake import Intake
 from meanstream.streaming.engine.engine_options import EngineOptions
@@ -49,7 +48,7 @@ from meanstream.streaming.events.base import Event
 from meanstream.streaming.events.event_columns import Batch, Rejects
 from meanstream.streaming.events.wire import Release
 from meanstream.streaming.sinks.sink_protocol import Sinks
-from meanstream.streaming.sources.source_protocol import AtHand, Shared, Source, let_source_rest
+from meanstream.streaming.sources.source_protocol import AtHand, Shared, Source
 from meanstream.streaming.store.spend_ledger import LedgerRows
 from meanstream.streaming.store.state_store import Store
 
@@ -165,20 +164,10 @@ class Engine(KeptEngine[EngineStats, list[ReleaseBatch]]):
 
         # What leaves, and who keeps what: the state, then dead letters, notices and drifts.
         state = EstimatedState(self.agents, self._followed, self._event_time, self.stats)
-        self.delivery = CommittedDelivery(
-            store=store,
-            sinks=sinks,
-            stats=self.stats,
-            clock=self._clock,
-            health=self.health,
-            crash=crash,
-            meanwhile=partial(let_source_rest, source),
-            charged=self.charged,
-            charged_role="releases",
-            outbox=OUTBOX,
-            answers=self.own_answers,
-            due=self._make_due(state),
-        )
+        charged = self.charged, "releases"
+        due = self._make_due(state)
+        self.delivery = self._delivery_to(sinks, OUTBOX, charged, self.own_answers, due)
+
         self._letters = LetterRoom(
             store,
             self._options.max_dead_letters,
@@ -236,13 +225,13 @@ class Engine(KeptEngine[EngineStats, list[ReleaseBatch]]):
         if self._intake.pass_silence(seconds):
             return True
         refresh = self._options.refresh
-        at = self._event_time.reached
+        reached = self._event_time.reached
 
         # An answer by the clock is given once for each refresh that event time has not reached.
-        if not refresh or not math.isfinite(at) or self._event_time.by_clock:
+        if not refresh or not math.isfinite(reached) or self._event_time.by_clock:
             return False
 
-        due = (at // refresh + 1) * refresh
+        due = (reached // refresh + 1) * refresh
         self._event_time.by_clock = self._intake.by_clock(seconds) >= due
         return self._event_time.by_clock
 

@@ -19,7 +19,6 @@ from meanstream.operators.records import (
     Floats,
     Ints,
     ReleaseColumns,
-    records_without_votes,
 )
 from meanstream.streaming.events.encode import (
     Column,
@@ -68,22 +67,22 @@ class DriftsOfReleases:
     @classmethod
     def of(cls, batches: Sequence[ReleaseBatch], refused: Sequence[int]) -> Self:
         """Find them."""
-        some = [
+        with_drift = [
             batch for batch in batches if len(batch.drift)
         ]  # all that have releases, where there is a memory
         none = np.zeros(0, np.int64)
-        drift = np.concatenate([none, *(batch.drift for batch in some)])
-        told = drift != NOTHING
+        drift = np.concatenate([none, *(batch.drift for batch in with_drift)])
+        shown = drift != NOTHING
 
-        if some:
-            told[list(refused)] = False
+        if with_drift:
+            shown[list(refused)] = False
 
         return cls(
-            agent=np.concatenate([none, *(batch.releases.agent for batch in some)])[told],
-            index=np.concatenate([none, *(batch.releases.index for batch in some)])[told],
-            time=np.concatenate([np.zeros(0), *(batch.time for batch in some)])[told],
-            moved=drift[told] == MOVED,
-            since=np.concatenate([none, *(batch.since for batch in some)])[told],
+            agent=np.concatenate([none, *(batch.releases.agent for batch in with_drift)])[shown],
+            index=np.concatenate([none, *(batch.releases.index for batch in with_drift)])[shown],
+            time=np.concatenate([np.zeros(0), *(batch.time for batch in with_drift)])[shown],
+            moved=drift[shown] == MOVED,
+            since=np.concatenate([none, *(batch.since for batch in with_drift)])[shown],
         )
 
     @property
@@ -137,24 +136,12 @@ def release_rows(
     batches: Sequence[ReleaseBatch], names: Sequence[str], settings: AgentsSettings
 ) -> LedgerRows:
     """Write releases as they will leave the process."""
-    parts = [
-        (batch.releases, batch.version, batch.time) for batch in batches if len(batch.releases)
-    ]
+    releases = ReleaseColumns.joined([batch.releases for batch in batches])
+    time: Floats = np.concatenate([np.zeros(0), *(batch.time for batch in batches)])
+    version = np.concatenate([np.zeros(0, np.uint64), *(batch.version for batch in batches)])
+    agent = releases.agent
+    index = releases.index
 
-    columns = {
-        name: np.concatenate([getattr(r, name) for r, _, _ in parts])
-        if parts
-        else np.zeros(0, np.int64)
-        for name in ("agent", "index", "count", "total", "mean", "noise_variance")
-    }
-    columns["votes"] = (
-        np.concatenate([r.votes for r, _, _ in parts]) if parts else records_without_votes()
-    )
-    time: Floats = np.concatenate([t for _, _, t in parts]) if parts else np.zeros(0)
-    version = np.concatenate([v for _, v, _ in parts]) if parts else np.zeros(0, np.uint64)
-
-    agent = columns["agent"]
-    index = columns["index"]
     fields: dict[str, Column] = {
         "release_id": lambda some: release_ids(
             names, agent[some].tolist(), index[some].tolist(), deployment=settings.name
@@ -162,18 +149,19 @@ def release_rows(
         "agent": lambda some: [names[a] for a in agent[some].tolist()],
         "index": index,
         "time": lambda some: iso_times(time[some]),
-        "n": columns["count"],
-        "total": columns["total"],
-        "mean": columns["mean"],
-        "noise_variance": columns["noise_variance"],
+        "n": releases.count,
+        "total": releases.total,
+        "mean": releases.mean,
+        "noise_variance": releases.noise_variance,
     }
 
     if settings.vote is not None:
-        fields["votes"] = _counts_column("pairs", columns["votes"], settings.vote.noise)
+        fields["votes"] = _counts_column("pairs", releases.votes, settings.vote.noise)
 
     if settings.histogram is not None:
-        told = ReleaseColumns.joined([r for r, _, _ in parts]).histogram
-        fields["histogram"] = _counts_column("samples", told, settings.histogram.noise)
+        fields["histogram"] = _counts_column(
+            "samples", releases.histogram, settings.histogram.noise
+        )
 
     return LedgerRows(
         agent=agent.tolist(),
@@ -198,22 +186,25 @@ def releases_of_ledger(ledger: LedgerReader) -> Iterator[ReleaseColumns]:
         rows = block.rows
         said = [_SAID.decode(output) for output in rows.output]
         votes = [
-            (0,) * (2 + VOTE_BINS) if (v := one.votes) is None else (v.number, v.pairs, *v.counts)
-            for one in said
+            (0,) * (2 + VOTE_BINS)
+            if (v := release.votes) is None
+            else (v.number, v.pairs, *v.counts)
+            for release in said
         ]
 
-        told = [
-            () if (h := one.histogram) is None else (h.number, h.samples, *h.counts) for one in said
+        histograms = [
+            () if (h := release.histogram) is None else (h.number, h.samples, *h.counts)
+            for release in said
         ]
         yield ReleaseColumns(
             agent=np.array(rows.agent, np.int64),
             index=np.array(rows.release_index, np.int64),
-            count=np.array([one.n for one in said], np.int64),
-            total=np.array([one.total for one in said], np.int64),
-            mean=np.array([one.mean for one in said], np.float64),
-            noise_variance=np.array([one.noise_variance for one in said], np.float64),
+            count=np.array([release.n for release in said], np.int64),
+            total=np.array([release.total for release in said], np.int64),
+            mean=np.array([release.mean for release in said], np.float64),
+            noise_variance=np.array([release.noise_variance for release in said], np.float64),
             votes=np.array(votes, np.int64).reshape(-1, 2 + VOTE_BINS),
-            histogram=np.array(told, np.int64).reshape(len(said), -1 if said else 0),
+            histogram=np.array(histograms, np.int64).reshape(len(said), -1 if said else 0),
         )
 
 
@@ -234,10 +225,14 @@ def release_budget_lines(
     last = [batch.releases.index == settings.most_releases for batch in batches]
     agents = [
         a
-        for batch, at in zip(batches, last, strict=True)
-        for a in batch.releases.agent[at].tolist()
+        for batch, is_last in zip(batches, last, strict=True)
+        for a in batch.releases.agent[is_last].tolist()
     ]
-    times = [t for batch, at in zip(batches, last, strict=True) for t in batch.time[at].tolist()]
+    times = [
+        t
+        for batch, is_last in zip(batches, last, strict=True)
+        for t in batch.time[is_last].tolist()
+    ]
     privacy = {"epsilon": float(settings.epsilon), "delta": float(settings.delta)}
 
     columns: dict[str, Any] = {

@@ -116,9 +116,9 @@ class Collaborator:
         self._health = health or EngineHealth()
         self._on_turn = on_turn or (lambda _: None)
 
-        for place in (releases, *sinks.opened()):
-            if isinstance(place, Connected) and place.watched:
-                self._health.watch(place)
+        for connection in (releases, *sinks.opened()):
+            if isinstance(connection, Connected) and connection.watched:
+                self._health.watch(connection)
 
     def run(
         self, stop: Callable[[], bool] = never_stop_loop, *, until_end: bool = False

@@ -6,7 +6,6 @@ Copied into another store, dropped from its own; in a transaction.
 from __future__ import annotations
 
 import math
-import secrets
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,9 @@ import numpy as np
 from meanstream.operators.agents.admission import MAX_PERSONS, PersonCounts
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases
-from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Ints
 from meanstream.streaming.agents.agents_releases import releases_of_ledger
-from meanstream.streaming.agents.saved_agents import SavedAgents
+from meanstream.streaming.agents.saved_agents import agents_at_rest, noise_of_copy
 from meanstream.streaming.engine.engine_homes import home_partitions, put_home_partitions
 from meanstream.streaming.events.event_columns import column_partitions
 from meanstream.streaming.events.times import iso_time
@@ -40,23 +38,23 @@ def copy_agents(
     Give their numbers there.
     """
     names = giver.agents()
-    known = {name: i for i, name in enumerate(taker.agents())}
-    fresh = [names[i] for i in number.tolist() if names[i] not in known]
-    taker.add_agents(len(known), fresh)
-    known |= {name: i for i, name in enumerate(fresh, len(known))}
-    here = np.array([known[names[i]] for i in number.tolist()], np.int64)
+    numbers = {name: i for i, name in enumerate(taker.agents())}
+    fresh = [names[i] for i in number.tolist() if names[i] not in numbers]
+    taker.add_agents(len(numbers), fresh)
+    numbers |= {name: i for i, name in enumerate(fresh, len(numbers))}
+    taken_numbers = np.array([numbers[names[i]] for i in number.tolist()], np.int64)
     agents, saved = agents_at_rest(taker, settings)
-    agents.put_rows(here, agents_at_rest(giver, settings)[0].rows(number))
+    agents.put_rows(taken_numbers, agents_at_rest(giver, settings)[0].rows(number))
     saved.save_whole(taker, agents)
 
     homes = home_partitions(taker)
-    homes[here] = partition
+    homes[taken_numbers] = partition
     put_home_partitions(taker, homes)
     _copy_persons(giver, taker, settings)
-    rows = _copy_ledger(giver, taker, number, here)
+    rows = _copy_ledger(giver, taker, number, taken_numbers)
     times = _copy_state(giver, taker, settings, partition)
     waiting = _copy_pending(
-        giver, taker, dict(zip(number.tolist(), here.tolist(), strict=True)), times
+        giver, taker, dict(zip(number.tolist(), taken_numbers.tolist(), strict=True)), times
     )
 
     for kind in SEEN:
@@ -65,30 +63,11 @@ def copy_agents(
             taker.put_chunk(kind, after + i, columns)
 
     _copy_unused(giver, taker, partition)
-    told = {
+    event_times = {
         f"event_time_{who}": iso_time(time) for who, time in zip(("from", "to"), times, strict=True)
     }
 
-    return here, {"ledger_rows": rows, "samples_waiting": waiting, **told}
-
-
-def agents_at_rest(store: Store, settings: AgentsSettings) -> tuple[Agents, SavedAgents]:
-    """Private: the agents of a store as the last commit has them, to be looked at and rearranged, never to release.
-
-    Then what saves them.
-    """
-    agents = Agents(settings, _no_noise())
-    saved = SavedAgents()
-    agents.add_agents(store.agents())
-    saved.restore(store, agents)
-    agents.mark_clean()
-
-    return agents, saved
-
-
-def _no_noise() -> KeyedNoise:
-    """Make the noise of agents that release nothing."""
-    return KeyedNoise(secrets.token_bytes(32), deployment="copy", purpose="none")
+    return taken_numbers, {"ledger_rows": rows, "samples_waiting": waiting, **event_times}
 
 
 def drop_agents(giver: Store, settings: AgentsSettings, partition: int, number: Ints) -> None:
@@ -97,7 +76,7 @@ def drop_agents(giver: Store, settings: AgentsSettings, partition: int, number: 
     Their names and ledger rows stay, as what was released here.
     """
     agents, saved = agents_at_rest(giver, settings)
-    fresh = Agents(settings, _no_noise())
+    fresh = Agents(settings, noise_of_copy())
     fresh.add_agents([agents.names[i] for i in number.tolist()])
     agents.put_rows(number, fresh.rows(np.arange(len(number))))  # as if they had sent nothing
     saved.save_whole(giver, agents)
@@ -140,8 +119,8 @@ def replace_chunk_rows(
 
 def _copy_ledger(giver: Store, taker: Store, number: Ints, here: Ints) -> int:
     """Append the rows of the agents that the taker does not have, each after its agent's last one."""
-    place = np.full(len(giver.agents()), -1, np.int64)
-    place[number] = here
+    new_number = np.full(len(giver.agents()), -1, np.int64)
+    new_number[number] = here
     names = taker.agents()
     before = taker.ledger.rows()
     spent = np.zeros(len(names), np.int64)
@@ -152,12 +131,13 @@ def _copy_ledger(giver: Store, taker: Store, number: Ints, here: Ints) -> int:
         agent = np.array(block.rows.agent, np.int64)
         index = np.array(block.rows.release_index, np.int64)
         which = np.flatnonzero(
-            (place[agent] >= 0) & (index > np.where(place[agent] >= 0, spent[place[agent]], 0))
+            (new_number[agent] >= 0)
+            & (index > np.where(new_number[agent] >= 0, spent[new_number[agent]], 0))
         )
 
         if not len(which):
             continue
-        to, index = place[agent[which]].tolist(), index[which].tolist()
+        to, index = new_number[agent[which]].tolist(), index[which].tolist()
         new = LedgerRows(
             agent=to,
             release_index=index,
@@ -180,20 +160,20 @@ def _copy_persons(giver: Store, taker: Store, settings: AgentsSettings) -> None:
     """
     if settings.per_person is None:
         return
-    mine = PersonCounts(settings.per_person)
+    counted = PersonCounts(settings.per_person)
     others = PersonCounts(settings.per_person)
 
-    for store, counts in ((taker, mine), (giver, others)):
+    for store, counts in ((taker, counted), (giver, others)):
         for number, columns in store.chunks(PERSONS):
             counts.restore(number, columns)
 
-    mine.count_at_least(others.whole())
-    if len(mine) > MAX_PERSONS:
+    counted.count_at_least(others.whole())
+    if len(counted) > MAX_PERSONS:
         raise StoreError(
-            f"to must have room for all persons of both stores, at most {MAX_PERSONS}, got {len(mine)}"
+            f"to must have room for all persons of both stores, at most {MAX_PERSONS}, got {len(counted)}"
         )
 
-    new, dropped = mine.changes()
+    new, dropped = counted.changes()
     for number, columns in new.items():
         taker.put_chunk(PERSONS, number, columns)
 
@@ -210,10 +190,10 @@ def _copy_state(
     source = source_identity_of(giver)
     assert source is not None  # noqa: S101 - it was requested
     keep_source_identity_in(taker, source)
-    given = giver.state("engine")
+    giver_state = giver.state("engine")
     name = source["source"]
-    position = given["positions"][name]
-    place = {str(partition): position["partitions"][str(partition)]}
+    position = giver_state["positions"][name]
+    offset = {str(partition): position["partitions"][str(partition)]}
 
     # A taker that has never run begins as a new store does.
     state = taker.state("engine") or {
@@ -222,20 +202,23 @@ def _copy_state(
         "ended": False,
         "event_time": None,
     }
-    mine = state["positions"].get(name, {**position, "partitions": {}})
-    state["positions"][name] = {**mine, "partitions": {**mine["partitions"], **place}}
+    taker_position = state["positions"].get(name, {**position, "partitions": {}})
+    state["positions"][name] = {
+        **taker_position,
+        "partitions": {**taker_position["partitions"], **offset},
+    }
 
     # Event time goes on from the later of both, or a sample could count a second time.
-    times = _reached(given), _reached(state)
+    times = _reached(giver_state), _reached(state)
     state["intake"]["watermark"] = max(times) if math.isfinite(max(times)) else None
 
     for what in ("newest", "leading"):
-        of_partition = given["intake"].get(what, {}).get(str(partition))
+        of_partition = giver_state["intake"].get(what, {}).get(str(partition))
         if of_partition is not None:
             state["intake"].setdefault(what, {})[str(partition)] = of_partition
 
     # The newest event of both; a taker goes on even if it had ended.
-    events = [time for time in (given["event_time"], state["event_time"]) if time is not None]
+    events = [time for time in (giver_state["event_time"], state["event_time"]) if time is not None]
     state |= {"event_time": max(events, default=None), "ended": False}
     followed = FollowedReleases(settings)
     before = NewestReleases()

@@ -35,13 +35,13 @@ def read_covariates_file(place: str, key: str) -> AgentCovariates:
     """Read declared attributes."""
     path = Path(place)
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
         raise ValueError(
             f"covariates must be a readable file, got {place!r} ({error.strerror})"
         ) from None
 
-    return _read(str(path.resolve()), key, found.st_mtime_ns, found.st_size)
+    return _read(str(path.resolve()), key, status.st_mtime_ns, status.st_size)
 
 
 @lru_cache(maxsize=2)
@@ -107,9 +107,9 @@ def covariates_of_columns(names: Sequence[str], columns: dict[str, Any]) -> Agen
 
     for name, column in kinds.items():
         if name in categories:
-            one, own = categories[name]
-            attributes.append(one)
-            codes.append(own)
+            category, category_codes = categories[name]
+            attributes.append(category)
+            codes.append(category_codes)
             continue
 
         values = np.asarray(
@@ -125,12 +125,12 @@ def covariates_of_columns(names: Sequence[str], columns: dict[str, Any]) -> Agen
 
 
 def _names(table: pa.Table, key: str) -> list[str]:
-    known = list(table.column_names)
-    if key not in known:
+    column_names = list(table.column_names)
+    if key not in column_names:
         rule = f"have the column {printable(key)[:_SHOWN]!r} that names the agents"
-        raise ValueError(f"covariates must {rule}, got none{closest_valid(key, known)}")
+        raise ValueError(f"covariates must {rule}, got none{closest_valid(key, column_names)}")
 
-    twice = next((name for name in known if known.count(name) > 1), None)
+    twice = next((name for name in column_names if column_names.count(name) > 1), None)
     if twice is not None:
         raise ValueError(
             f"covariates must have columns of different names, got two named {printable(twice)[:_SHOWN]!r}"
@@ -200,7 +200,7 @@ def _levels(name: str, column: pa.Array) -> tuple[list[str], Ints]:
     """Give the levels of a category in order, and each agent's; -1 where it has none."""
     encoded = column.dictionary_encode()
     levels = encoded.dictionary.to_pylist()
-    given = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    indices = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     numbers = sum(map(_reads_as_number, levels)) if len(levels) > NUMBERS_AS_TEXT else 0
 
     if numbers > OF_THEM * len(levels):
@@ -210,11 +210,11 @@ def _levels(name: str, column: pa.Array) -> tuple[list[str], Ints]:
         )
 
     order = sorted(range(len(levels)), key=levels.__getitem__)
-    place = np.empty(len(levels) + 1, np.int64)
-    place[order] = np.arange(len(levels))
-    place[-1] = -1
+    rank = np.empty(len(levels) + 1, np.int64)
+    rank[order] = np.arange(len(levels))
+    rank[-1] = -1
 
-    return [levels[i] for i in order], place[given]
+    return [levels[i] for i in order], rank[indices]
 
 
 def _reads_as_number(text: str) -> bool:

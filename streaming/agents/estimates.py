@@ -171,14 +171,14 @@ class ShareEstimates:
         """
         if not self.wanted:
             return None
-        found = histograms_of_releases(latest)
-        known = len(self._keys)
-        needed = int(found.agent.max(initial=-1)) + 1
+        histograms = histograms_of_releases(latest)
+        n_keys = len(self._keys)
+        needed = int(histograms.agent.max(initial=-1)) + 1
 
-        if needed > known:
-            self._keys = np.concatenate([self._keys, _key(names[known:needed])])
+        if needed > n_keys:
+            self._keys = np.concatenate([self._keys, _key(names[n_keys:needed])])
 
-        return self.fit(found, self._keys[found.agent])
+        return self.fit(histograms, self._keys[histograms.agent])
 
     def own(self, prior: SharesPrior | None, own: OwnSamples) -> SharesAnswers | None:
         """Private: answer the agents that have samples, by these; None without a prior."""
@@ -206,22 +206,22 @@ class ShareEstimates:
         """
         if answers is None:
             return {}
-        found: dict[str, list[Any]] = {}
+        columns: dict[str, list[Any]] = {}
         for name, kind, thresholds, values in (
             ("quantiles", _Quantile, self._queries.quantiles, answers.quantiles),
             ("exceeds", _Exceedance, self._queries.settings.exceeds, answers.exceeds),
         ):
             if thresholds:
                 rows = values.tolist()
-                found[name] = [
+                columns[name] = [
                     [
-                        kind(at, value, (low, high))
-                        for at, (value, low, high) in zip(thresholds, row, strict=True)
+                        kind(threshold, value, (low, high))
+                        for threshold, (value, low, high) in zip(thresholds, row, strict=True)
                     ]
                     for row in rows
                 ]
 
-        return found
+        return columns
 
 
 class PersonalEstimates:
@@ -309,9 +309,9 @@ class PersonalEstimates:
         Quantiles and exceedances are told where the prior of shares is given.
         """
         # Private from here on: each agent's own samples meet what everyone may know.
-        told = self.shares.own(shares, own)
+        share_answers = self.shares.own(shares, own)
         columns = self._columns(
-            names, pooled_own_means(own, pool, known=self._known), fitted, time, told
+            names, pooled_own_means(own, pool, known=self._known), fitted, time, share_answers
         )
 
         return encode_columns_as_lines(PersonalEstimate, columns, self._constants(time), kept=False)
@@ -334,20 +334,23 @@ class PersonalEstimates:
         population is.
         """
         # Rows of several windows share few times: each is written once.
-        found, place = np.unique(times, return_inverse=True)
-        texts = iso_times(found)
+        distinct, time_index = np.unique(times, return_inverse=True)
+        texts = iso_times(distinct)
         own_means = pooled_own_means(own, pool, known=self._known)
         columns = self._columns(list(names), own_means, fitted, None, self.shares.own(shares, own))
-        columns["time"] = [texts[at] for at in place.tolist()]
+        columns["time"] = [texts[index] for index in time_index.tolist()]
 
         # Rows that were overtaken say whose population they used.
         late = {name: column[:overtaken] for name, column in columns.items()}
         late["population_time"] = iso_times(np.array([population_time])) * overtaken
         on_time = {name: column[overtaken:] for name, column in columns.items()}
         constants = self._constants(None)
-        parts = [part for part in (late, on_time) if part["time"]]
+        parts = [columns_of_part for columns_of_part in (late, on_time) if columns_of_part["time"]]
 
-        return [encode_columns_as_lines(PersonalEstimate, part, constants) for part in parts]
+        return [
+            encode_columns_as_lines(PersonalEstimate, columns_of_part, constants)
+            for columns_of_part in parts
+        ]
 
     def public_population(
         self, latest: ReleaseColumns, pool: VariancePosterior, names: Sequence[str]
@@ -419,7 +422,9 @@ class PersonalEstimates:
         # At any time: intervals that hold together replace those that hold one by one.
         if options.coverage == "anytime":
             bounds = {"lower": self._settings.lower, "upper": self._settings.upper}
-            answer, alone = (anytime_intervals(one, own, **bounds) for one in (answer, alone))
+            answer, alone = (
+                anytime_intervals(answers_of, own, **bounds) for answers_of in (answer, alone)
+            )
 
         interval = self._interval(answer)
         local_interval = self._interval(alone)
@@ -428,18 +433,18 @@ class PersonalEstimates:
             self.median_half_width = float(np.median(interval[:, 1] - interval[:, 0]) / 2)
 
         # Names in the order of the rows, or by the number of each agent.
-        told: list[str] = (
+        agent_names: list[str] = (
             [names[row] for row in range(len(own))]
             if time is None
             else [names[a] for a in own.agent.tolist()]
         )
 
         if time is not None:  # where rows have a time each, no one asks
-            made = self._answered(told, own, answer, interval, local_interval, time)
+            made = self._answered(agent_names, own, answer, interval, local_interval, time)
             self.answered = self.shares.attach(made, share_estimates)
 
         columns: dict[str, Any] = {
-            "agent": told,
+            "agent": agent_names,
             "n": own.count,
             "value": answer.value,
             "interval": interval,
@@ -456,8 +461,8 @@ class PersonalEstimates:
         if self._options.members and time is not None and isinstance(fitted, HasMembers):
             classes = zip(fitted.members(own), own.ahead.tolist(), strict=True)
             columns["members"] = [
-                [] if ahead else sorted(names[a] for a in found.tolist())
-                for found, ahead in classes
+                [] if ahead else sorted(names[a] for a in members.tolist())
+                for members, ahead in classes
             ]
 
         # The noise's part of an interval is no longer than what the bounds leave.

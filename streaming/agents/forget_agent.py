@@ -10,16 +10,16 @@ import numpy as np
 
 from meanstream.streaming.agents.copied_agents import (
     PENDING,
-    agents_at_rest,
     replace_chunk_rows,
 )
 from meanstream.streaming.agents.move_agents import departed_agents, settle_move
+from meanstream.streaming.agents.saved_agents import agents_at_rest
 from meanstream.streaming.engine.engine_loop import HISTORY
 from meanstream.streaming.engine.forgotten import add_forgotten_agent
 from meanstream.streaming.store.database import StoreError
 from meanstream.streaming.store.deployment_store import saved_deployment_settings
 from meanstream.streaming.store.state_store import Store
-from meanstream.streaming.store.store_identity import OF_AGENTS, require_store_kind
+from meanstream.streaming.store.store_identity import OF_AGENTS
 
 ROWS_READ = "frame rows"
 """Kind of the chunks that know the rows of a frame again that were read, with their agents."""
@@ -90,11 +90,7 @@ def require_stored_name(
     StoreError
         If the store is of another kind, or does not have the name.
     """
-    saved = store.settings()
-    if saved is None:
-        raise StoreError(f"store must have been begun by an engine, got {str(store.path)!r}")
-
-    require_store_kind(store.path, saved, kind)
+    saved = store.begun_settings(kind)
     names = store.agents()
     if name not in names:
         raise StoreError(f"{who} must be one that the store has samples of, got {name!r}")

@@ -21,7 +21,7 @@ from meanstream.streaming.sources.source_protocol import AgentsOfStore
 from meanstream.streaming.store.deployment_store import saved_deployment_settings
 from meanstream.streaming.store.source_identity import source_identity_of
 from meanstream.streaming.store.state_store import Store, StoreError
-from meanstream.streaming.store.store_identity import OF_AGENTS, require_store_kind
+from meanstream.streaming.store.store_identity import OF_AGENTS
 
 MOVES = "moves"
 """State of what was moved; the chunks of `GIVEN` and `RECEIVED` say which agents."""
@@ -232,11 +232,8 @@ def _require_fit(giver: Store, taker: Store, partition: int) -> AgentsSettings:
 
 def _settings_at_rest(store: Store) -> AgentsSettings:
     """Give the settings of a store of agents that has delivered what it committed."""
-    saved = store.settings()
-    if saved is None:
-        raise StoreError(f"store must have been begun by an engine, got {str(store.path)!r}")
     apart = "their pairs live in one store; --partners FILE lets each query fewer"
-    require_store_kind(store.path, saved, OF_AGENTS, with_pairs=apart)
+    saved = store.begun_settings(OF_AGENTS, with_pairs=apart)
     _require_delivered(store)
 
     return saved_deployment_settings(saved)
@@ -286,11 +283,11 @@ def _take(
 
     # One transaction: the agents live in the taker, or they do not.
     with taker.transaction():
-        here, facts = copy_agents(giver, taker, settings, partition, number)
+        taken_numbers, facts = copy_agents(giver, taker, settings, partition, number)
         gone = departed_agents(taker)
         brought = received_moves(taker)
-        gone[here] = False
-        brought[here] = moves.number
+        gone[taken_numbers] = False
+        brought[taken_numbers] = moves.number
         put_departed_agents(taker, gone)
 
         # Which move brought each agent here.
@@ -299,8 +296,10 @@ def _take(
 
         # Who had the partition before may be asked for by its readers.
         former = [*others.former.get(str(partition), []), giver.public_id()]
-        moves.former[str(partition)] = [one for one in former if one != taker.public_id()]
-        moves.given = [one for one in moves.given if one != partition]
+        moves.former[str(partition)] = [
+            store_id for store_id in former if store_id != taker.public_id()
+        ]
+        moves.given = [store_id for store_id in moves.given if store_id != partition]
         moves.done = [*moves.done, move]
         moves.save(taker)
 

@@ -70,23 +70,23 @@ class AnsweredAgents:
 
     def row(self, number: int) -> dict[str, Any] | None:
         """Give the answer of one agent; None if it has none."""
-        found = np.flatnonzero(self.agent == number)
-        if not len(found):
+        rows = np.flatnonzero(self.agent == number)
+        if not len(rows):
             return None
-        at = int(found[0])
+        row = int(rows[0])
 
         return {
             "time": self.time,
-            "n": int(self.count[at]),
-            "value": float(self.value[at]),
-            "lower": float(self.interval[at, 0]),
-            "upper": float(self.interval[at, 1]),
-            "local": float(self.local[at]),
-            "local_lower": float(self.local_interval[at, 0]),
-            "local_upper": float(self.local_interval[at, 1]),
+            "n": int(self.count[row]),
+            "value": float(self.value[row]),
+            "lower": float(self.interval[row, 0]),
+            "upper": float(self.interval[row, 1]),
+            "local": float(self.local[row]),
+            "local_lower": float(self.local_interval[row, 0]),
+            "local_upper": float(self.local_interval[row, 1]),
             "coverage": self.coverage,
             **(
-                {"shares": dict(zip(self.questions, self.shares[at].tolist(), strict=True))}
+                {"shares": dict(zip(self.questions, self.shares[row].tolist(), strict=True))}
                 if self.questions
                 else {}
             ),

@@ -18,7 +18,7 @@ from meanstream.operators.records import Ints, OwnSamples
 from meanstream.streaming.store.database import StoreError
 from meanstream.streaming.store.deployment_store import saved_deployment_settings
 from meanstream.streaming.store.state_store import Store
-from meanstream.streaming.store.store_identity import OF_AGENTS, require_store_kind
+from meanstream.streaming.store.store_identity import OF_AGENTS
 
 AGENTS = "agents"
 CHANGED = "changed agents"
@@ -85,6 +85,25 @@ class SavedAgents:
         self._chunks.update(np.unique(changed // CHUNK).tolist())
 
 
+def noise_of_copy() -> KeyedNoise:
+    """Make the noise of agents that release nothing: it is never asked for."""
+    return KeyedNoise(secrets.token_bytes(32), deployment="copy", purpose="none")
+
+
+def agents_at_rest(store: Store, settings: AgentsSettings) -> tuple[Agents, SavedAgents]:
+    """Private: the agents of a store as the last commit has them, and what saves them.
+
+    They are to be looked at and rearranged, never to release.
+    """
+    agents = Agents(settings, noise_of_copy())
+    saved = SavedAgents()
+    agents.add_agents(store.agents())
+    saved.restore(store, agents)
+    agents.mark_clean()
+
+    return agents, saved
+
+
 def saved_sample_counts(store: Store) -> Ints:
     """Read how many samples of each agent count, by number."""
     counts = np.zeros(len(store.agents()), np.int64)
@@ -121,16 +140,11 @@ class OwnState:
 
 def own_settings(path: Path) -> AgentsSettings:
     """Read the settings that a store was begun with."""
-    with Store.read(path) as store:
-        identity = store.state("identity")
-
-    if identity is None:
-        raise StoreError(f"store must have been begun by an engine, got {str(path)!r}")
     to_all = (
         "each release is for one reader; `run agents` with its default --schedule has some for all"
     )
-    require_store_kind(path, identity["settings"], OF_AGENTS, with_pairs=to_all)
-    return saved_deployment_settings(identity["settings"])
+    with Store.read(path) as store:
+        return saved_deployment_settings(store.begun_settings(OF_AGENTS, with_pairs=to_all))
 
 
 def own_settings_if_begun(path: Path) -> AgentsSettings | None:
@@ -165,12 +179,7 @@ def read_own_state(
 
         if known is not None and known.commit == commit:
             return known
-        # A copy to read: it releases nothing, so its noise is never asked for.
-        agents = Agents(
-            settings, KeyedNoise(secrets.token_bytes(32), deployment="copy", purpose="none")
-        )
-        agents.add_agents(store.agents())
-        SavedAgents().restore(store, agents)
+        agents, _ = agents_at_rest(store, settings)
 
     return OwnState(
         names=agents.names, own=agents.own(), event_time=state["event_time"], commit=commit

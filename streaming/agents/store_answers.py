@@ -5,7 +5,6 @@ An engine may be running on the store.
 
 from __future__ import annotations
 
-import secrets
 import threading
 import time
 from dataclasses import dataclass
@@ -20,17 +19,16 @@ from meanstream.operators.collaboration.covariates.covariate_design import Agent
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.collaboration.joint_means import JointMeans
 from meanstream.operators.collaboration.shares.shares_prior import SharesPrior
-from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.streaming.agents.agents_releases import restore_own_releases
 from meanstream.streaming.agents.declared_covariates import read_covariates_file
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.agents.public_population import PublicPopulation
-from meanstream.streaming.agents.saved_agents import SavedAgents
+from meanstream.streaming.agents.saved_agents import agents_at_rest
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.store.database import StoreError
 from meanstream.streaming.store.deployment_store import saved_deployment_settings
 from meanstream.streaming.store.state_store import Store
-from meanstream.streaming.store.store_identity import OF_AGENTS, require_store_kind
+from meanstream.streaming.store.store_identity import OF_AGENTS
 
 AGAIN = 10.0
 """Earliest next read of a store, in multiples of the seconds that the last one took: the engine has
@@ -171,15 +169,15 @@ class StoreAnswers:
         None if the store has no sample of it that counts.
         """
         with self._lock:
-            known = self._newest()
-            return None if known is None else known.answer(name)
+            commit = self._newest()
+            return None if commit is None else commit.answer(name)
 
     def names(self) -> list[str]:
         """Public: the agents that the store knows."""
         with self._lock:
-            known = self._newest()
+            commit = self._newest()
 
-        return [] if known is None else known.names()
+        return [] if commit is None else commit.names()
 
     def public(self) -> PublicAnswers | None:
         """Public: give what the releases say of the agents.
@@ -187,11 +185,11 @@ class StoreAnswers:
         None if nothing was released.
         """
         with self._lock:
-            known = self._newest()
+            commit = self._newest()
 
-        if known is None:
+        if commit is None:
             return None
-        return known.public()
+        return commit.public()
 
     def _newest(self) -> CommittedAnswers | None:
         """Read the store, unless that was done a moment ago and found a commit."""
@@ -204,13 +202,7 @@ class StoreAnswers:
 
     def _read(self, known: CommittedAnswers | None) -> CommittedAnswers | None:
         with Store.read(self._path) as store:
-            saved = store.settings()
-            if saved is None:
-                raise StoreError(
-                    f"store must have been begun by an engine, got {str(self._path)!r}"
-                )
-
-            require_store_kind(self._path, saved, *self.kinds)
+            saved = store.begun_settings(*self.kinds)
             state = store.state("engine")
             if state is None or state["event_time"] is None:
                 return None
@@ -233,13 +225,8 @@ def _committed_agents(
     given: EngineOptions | None,
 ) -> _Commit:
     """Read what the last commit says of agents whose releases everyone reads."""
-    # A copy to read: it releases nothing, so its noise is never asked for.
     settings = saved_deployment_settings(saved)
-    agents = Agents(
-        settings, KeyedNoise(secrets.token_bytes(32), deployment="copy", purpose="none")
-    )
-    agents.add_agents(store.agents())
-    SavedAgents().restore(store, agents)
+    agents, _ = agents_at_rest(store, settings)
     followed = FollowedReleases(settings)
     followed.restore(state["variance"], agents.latest())
     restore_own_releases(store, followed)
@@ -268,8 +255,8 @@ def _answer_options(store: Store) -> EngineOptions:
     """
     said = (store.state("delivered") or {}).get("answers", {})
     names = ("collaboration", "level", "coverage", "stddev", "quantiles")
-    given: dict[str, Any] = {name: said[name] for name in names if name in said}
-    return EngineOptions(**given, covariates=covariates_of_last_run(store))
+    options: dict[str, Any] = {name: said[name] for name in names if name in said}
+    return EngineOptions(**options, covariates=covariates_of_last_run(store))
 
 
 def covariates_of_last_run(store: Store) -> AgentCovariates | None:

@@ -33,13 +33,15 @@ FIRST_WAITS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _log = logging.getLogger("meanstream.delivery")
 _log.addFilter(OncePerSecond())
 
-OUTBOX: Mapping[CrashPoint, Mapping[str, str]] = {
+Outbox = Mapping[CrashPoint, Mapping[str, str]]
+
+OUTBOX: Outbox = {
     CrashPoint.WRITE_NOTICES: {"budget": "notices", "refusal": "notices", "drift": "notices"},
     CrashPoint.WRITE_DEAD_LETTERS: {"dead_letter": "dead_letters"},
 }
 """Topics of the events in the outbox that each step writes, and the role of the sink of each."""
 
-ROUNDS_OUTBOX: Mapping[CrashPoint, Mapping[str, str]] = {
+ROUNDS_OUTBOX: Outbox = {
     CrashPoint.WRITE_NOTICES: {"stage_reports": "reports", "round_refusal": "notices"},
     CrashPoint.WRITE_DEAD_LETTERS: {
         "dead_letter": "dead_letters",
@@ -104,7 +106,7 @@ class CommittedDelivery:
         meanwhile: Callable[[], None],
         charged: type[Event],
         charged_role: str,
-        outbox: Mapping[CrashPoint, Mapping[str, str]],
+        outbox: Outbox,
         answers: Collection[OwnEvents] = (),
         due: DueAnswers | None = None,
     ) -> None:

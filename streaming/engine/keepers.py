@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, Protocol
 
 from meanstream.streaming.crash import CrashPoint, crash_step
+from meanstream.streaming.engine.engine_delivery import CommittedDelivery, DueAnswers, Outbox
 from meanstream.streaming.engine.engine_intake import Intake
 from meanstream.streaming.engine.engine_loop import EngineLoop, Stats, Taken
 from meanstream.streaming.engine.engine_stats import EngineStats
+from meanstream.streaming.engine.own_events import OwnEvents
+from meanstream.streaming.events.base import Event
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.event_columns import Position, Rejects
+from meanstream.streaming.sinks.sink_protocol import Sinks
+from meanstream.streaming.sources.source_protocol import let_source_rest
 from meanstream.streaming.store.spend_ledger import LedgerRows
 from meanstream.streaming.store.state_snapshot import Columns
 from meanstream.streaming.store.state_store import Store
@@ -147,6 +153,32 @@ class KeptEngine(EngineLoop[Stats, Taken]):
     @abstractmethod
     def _charges(self, taken: Taken) -> LedgerRows:
         """Write what asks to be charged as it will leave the process."""
+
+    def _delivery_to(
+        self,
+        sinks: Sinks,
+        outbox: Outbox,
+        charged: tuple[type[Event], str],
+        answers: Collection[OwnEvents],
+        due: DueAnswers | None = None,
+    ) -> CommittedDelivery:
+        """Make the delivery of what this engine commits; `charged` events go to the sink of a role."""
+        kind, role = charged
+
+        return CommittedDelivery(
+            store=self._store,
+            sinks=sinks,
+            stats=self.stats,
+            clock=self._clock,
+            health=self.health,
+            crash=self._crash,
+            meanwhile=partial(let_source_rest, self._source),
+            charged=kind,
+            charged_role=role,
+            outbox=outbox,
+            answers=answers,
+            due=due,
+        )
 
     def _restore(self, state: dict[str, Any]) -> None:
         for keeper in self.keepers:

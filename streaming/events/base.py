@@ -8,9 +8,9 @@ Every event is frozen, strict and closed (an unknown field is an error) and carr
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, StringConstraints
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat, StringConstraints
 
 SCHEMA_VERSION = 1
 MAX_NAME = 256
@@ -23,7 +23,15 @@ Count = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[FiniteFloat, Field(ge=0)]
 Epsilon = Annotated[FiniteFloat, Field(gt=0)]
 Delta = Annotated[FiniteFloat, Field(ge=0, lt=1)]
+Level = Annotated[FiniteFloat, Field(gt=0, lt=1)]
+Natural = Annotated[int, Field(ge=0)]
 Interval = tuple[FiniteFloat, FiniteFloat]
+Mode = Literal["tuned", "paper"]
+RoundId = Annotated[
+    str, Field(description="Stable identity of the round: deployment, window, protocol.")
+]
+WindowStart = Annotated[AwareDatetime, Field(description="Start of the window, included.")]
+WindowEnd = Annotated[AwareDatetime, Field(description="End of the window, not included.")]
 
 
 def is_none_in_event(value: object) -> bool:
@@ -31,10 +39,20 @@ def is_none_in_event(value: object) -> bool:
     return value is None
 
 
-class Event(BaseModel):
-    """What all events share; use `PublicEvent` or `PrivateEvent`."""
+def optional_field(description: str) -> Any:
+    """Declare a field that is left out of the line where it says nothing."""
+    return Field(default=None, exclude_if=is_none_in_event, description=description)
+
+
+class EventPart(BaseModel):
+    """What is frozen, strict and closed: an event, or a part of one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Event(EventPart):
+    """What all events share; use `PublicEvent` or `PrivateEvent`."""
+
     topic: ClassVar[str]
     """Name of the event type on the command line and in topics."""
 

@@ -192,9 +192,9 @@ class _Encoder:
 
     def block(self, begin: int) -> bytes:
         """Encode those that begin with this one."""
-        part = slice(begin, begin + BLOCK)
+        rows = slice(begin, begin + BLOCK)
         return self._encoder.encode_lines(
-            list(map(self._row, *(values(part) for values in self._parts)))
+            list(map(self._row, *(values(rows) for values in self._parts)))
         )
 
 

@@ -104,20 +104,20 @@ def no_sample_columns(*, keyed: bool = False) -> SampleColumns:
 
 def concatenate_columns(parts: Sequence[SampleColumns]) -> SampleColumns:
     """Join batches of one source, of one directory of agents or of several."""
-    parts = [part for part in parts if len(part)]
+    parts = [columns for columns in parts if len(columns)]
     if not parts:
         return no_sample_columns()
     if len(parts) == 1:
         return parts[0]
 
-    keys = [part.key for part in parts if part.key is not None]
-    persons = [part.person for part in parts if part.person is not None]
+    keys = [columns.key for columns in parts if columns.key is not None]
+    persons = [columns.person for columns in parts if columns.person is not None]
     return SampleColumns(
         *numbered_columns_together(parts),
-        np.concatenate([part.value for part in parts]),
-        np.concatenate([part.time for part in parts]),
+        np.concatenate([columns.value for columns in parts]),
+        np.concatenate([columns.time for columns in parts]),
         np.concatenate(keys) if len(keys) == len(parts) else None,
-        np.concatenate([part.position for part in parts]),
+        np.concatenate([columns.position for columns in parts]),
         np.concatenate(persons) if len(persons) == len(parts) else None,
     )
 
@@ -127,24 +127,24 @@ def numbered_columns_together(parts: Sequence[SampleColumns]) -> tuple[list[str]
 
     The same name has the same number.
     """
-    if all(part.names is parts[0].names for part in parts):
-        return parts[-1].names, np.concatenate([part.agent for part in parts])
-    place: dict[str, int] = {}
+    if all(columns.names is parts[0].names for columns in parts):
+        return parts[-1].names, np.concatenate([columns.agent for columns in parts])
+    numbers: dict[str, int] = {}
     agents: list[Ints] = []
     seen: dict[int, tuple[int, Ints]] = {}
 
-    for part in parts:
-        if id(part.names) not in seen or seen[id(part.names)][0] < len(part.names):
+    for columns in parts:
+        if id(columns.names) not in seen or seen[id(columns.names)][0] < len(columns.names):
             table = np.fromiter(
-                (place.setdefault(name, len(place)) for name in part.names),
+                (numbers.setdefault(name, len(numbers)) for name in columns.names),
                 np.int64,
-                len(part.names),
+                len(columns.names),
             )
-            seen[id(part.names)] = len(part.names), table
+            seen[id(columns.names)] = len(columns.names), table
 
-        agents.append(seen[id(part.names)][1][part.agent])
+        agents.append(seen[id(columns.names)][1][columns.agent])
 
-    return list(place), np.concatenate(agents)
+    return list(numbers), np.concatenate(agents)
 
 
 @dataclass(slots=True)
@@ -319,5 +319,5 @@ def hash_ids(data: np.ndarray, offsets: Ints, key: bytes = b"") -> Words:
         return words
 
     start = offsets[:-1] - offsets[0]
-    place = np.arange(len(data)) - np.repeat(start, length)
-    return np.bitwise_xor.reduceat(table[place, data], start)
+    byte_index = np.arange(len(data)) - np.repeat(start, length)
+    return np.bitwise_xor.reduceat(table[byte_index, data], start)

@@ -5,19 +5,25 @@ What users report and pay, what a stage found, and the estimate of a window.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import AwareDatetime, Field, FiniteFloat
+from pydantic import Field, FiniteFloat
 
 from meanstream.streaming.events.base import (
     Count,
     Delta,
     Epsilon,
     Interval,
+    Level,
+    Mode,
     Name,
+    Natural,
     NotNegative,
     PublicEvent,
-    is_none_in_event,
+    RoundId,
+    WindowEnd,
+    WindowStart,
+    optional_field,
 )
 
 
@@ -32,11 +38,9 @@ class Report(PublicEvent):
     """
 
     topic: ClassVar[str] = "report"
-    round_id: str = Field(description="Stable identity of the round: deployment, window, protocol.")
+    round_id: RoundId
     user: Name = Field(description="User of the report.")
-    stage: Annotated[int, Field(ge=0)] = Field(
-        description="Stage of this user in the round, from 0."
-    )
+    stage: Natural = Field(description="Stage of this user in the round, from 0.")
     payload: list[int] = Field(
         description="The report: whole numbers, as the estimator's stage makes and reads them."
     )
@@ -52,7 +56,7 @@ class Charge(PublicEvent):
     """
 
     topic: ClassVar[str] = "charge"
-    round_id: str = Field(description="Stable identity of the round: deployment, window, protocol.")
+    round_id: RoundId
     user: Name = Field(description="User who was charged.")
     epsilon: Epsilon
     delta: Delta
@@ -67,16 +71,14 @@ class StageReports(PublicEvent):
     """
 
     topic: ClassVar[str] = "stage_reports"
-    round_id: str = Field(description="Stable identity of the round: deployment, window, protocol.")
-    start: AwareDatetime = Field(description="Start of the window, included.")
-    end: AwareDatetime = Field(description="End of the window, not included.")
-    stage: Annotated[int, Field(ge=0)] = Field(description="Stage of the round, from 0.")
+    round_id: RoundId
+    start: WindowStart
+    end: WindowEnd
+    stage: Natural = Field(description="Stage of the round, from 0.")
     users: Count = Field(
         description="Number of users that the round is designed for; both sides need the same."
     )
-    reports: Annotated[int, Field(ge=0)] = Field(
-        description="Number of reports in this stage from this side."
-    )
+    reports: Natural = Field(description="Number of reports in this stage from this side.")
     schema_version: Literal[1] = 1
 
 
@@ -87,13 +89,11 @@ class StageResult(PublicEvent):
     """
 
     topic: ClassVar[str] = "stage_result"
-    round_id: str = Field(description="Stable identity of the round: deployment, window, protocol.")
-    start: AwareDatetime = Field(description="Start of the window, included.")
-    end: AwareDatetime = Field(description="End of the window, not included.")
-    stage: Annotated[int, Field(ge=0)] = Field(description="Stage of the round, from 0.")
-    users: Annotated[int, Field(ge=0)] = Field(
-        description="Number of reports that were counted in this stage."
-    )
+    round_id: RoundId
+    start: WindowStart
+    end: WindowEnd
+    stage: Natural = Field(description="Stage of the round, from 0.")
+    users: Natural = Field(description="Number of reports that were counted in this stage.")
     public: dict[str, Any] = Field(
         description="Public results after this stage, in the estimator's terms."
     )
@@ -116,25 +116,23 @@ class WindowEstimate(PublicEvent):
     """
 
     topic: ClassVar[str] = "window_estimate"
-    round_id: str = Field(description="Stable identity of the round: deployment, window, protocol.")
-    start: AwareDatetime = Field(description="Start of the window, included.")
-    end: AwareDatetime = Field(description="End of the window, not included.")
+    round_id: RoundId
+    start: WindowStart
+    end: WindowEnd
     value: FiniteFloat | list[FiniteFloat] = Field(
         description="The mean over users of each user's mean, in the value's unit."
     )
     interval: Interval | list[Interval] = Field(
         description="Confidence interval of that mean at `level`."
     )
-    level: Annotated[FiniteFloat, Field(gt=0, lt=1)]
+    level: Level
     stderr: NotNegative | list[NotNegative] = Field(
         description="Standard error of `value`, in the value's unit."
     )
     unclipped: FiniteFloat | list[FiniteFloat] = Field(
         description="The same answer before it was cut to the declared bounds: for averaging over windows."
     )
-    users: Annotated[int, Field(ge=0)] = Field(
-        description="Number of users whose reports, or samples, were counted."
-    )
+    users: Natural = Field(description="Number of users whose reports, or samples, were counted.")
     epsilon: Epsilon
     delta: Delta
     trust: Literal["local", "central"] = Field(
@@ -145,34 +143,22 @@ class WindowEstimate(PublicEvent):
         description="Unit of privacy: everything that a user sent within the window.",
     )
     method: str = Field(description="The estimator.")
-    mode: Literal["tuned", "paper"]
+    mode: Mode
     stages: list[dict[str, Any]] = Field(
         description="Results of the stages, in the estimator's terms, on [-1, 1]."
     )
-    values: list[str] | None = Field(
-        default=None,
-        exclude_if=is_none_in_event,
-        description="Names of the coordinates of a vector, in order.",
+    values: list[str] | None = optional_field("Names of the coordinates of a vector, in order.")
+    categories: list[str] | None = optional_field(
+        "Names of the categories, in the order of their shares."
     )
-    categories: list[str] | None = Field(
-        default=None,
-        exclude_if=is_none_in_event,
-        description="Names of the categories, in the order of their shares.",
+    quantiles: list[FiniteFloat] | None = optional_field(
+        "Probabilities of the quantiles, in the order of `value`."
     )
-    quantiles: list[FiniteFloat] | None = Field(
-        default=None,
-        exclude_if=is_none_in_event,
-        description="Probabilities of the quantiles, in the order of `value`.",
+    components: list[dict[str, FiniteFloat]] | None = optional_field(
+        "Of a mixture: `weight` and `weight_stderr` of each component."
     )
-    components: list[dict[str, FiniteFloat]] | None = Field(
-        default=None,
-        exclude_if=is_none_in_event,
-        description="Of a mixture: `weight` and `weight_stderr` of each component.",
-    )
-    function: dict[str, Any] | None = Field(
-        default=None,
-        exclude_if=is_none_in_event,
-        description="A density as `of` reads it: coefficients on a basis.",
+    function: dict[str, Any] | None = optional_field(
+        "A density as `of` reads it: coefficients on a basis."
     )
     schema_version: Literal[1] = 1
 
@@ -181,7 +167,7 @@ class RoundRefusal(PublicEvent):
     """Public: a user's data did not enter a round, because the user's budget does not pay for it any more."""
 
     topic: ClassVar[str] = "round_refusal"
-    round_id: str = Field(description="Stable identity of the round: deployment, window, protocol.")
+    round_id: RoundId
     user: Name = Field(description="User whose data was left out.")
     spent: NotNegative = Field(description="Total epsilon of the user's reports so far.")
     asked: Epsilon = Field(description="Epsilon of the report that was refused.")

@@ -149,9 +149,9 @@ class TimeParser:
         distinct = np.array(
             [self._one(text) for text in encoded.dictionary.to_pylist()] + [math.nan]
         )
-        at: Ints = encoded.indices.fill_null(len(distinct) - 1).to_numpy(zero_copy_only=False)
+        indices: Ints = encoded.indices.fill_null(len(distinct) - 1).to_numpy(zero_copy_only=False)
 
-        return distinct[at]
+        return distinct[indices]
 
     def _one(self, raw: bytes | str) -> float:
         try:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import quote
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import AwareDatetime, Field, FiniteFloat
 
 from meanstream.operators.agents.own_histogram import MOST_BINS
 from meanstream.operators.records import VOTE_BINS
@@ -16,12 +16,16 @@ from meanstream.streaming.events.base import (
     Delta,
     Epsilon,
     Event,
+    EventPart,
     Interval,
+    Level,
+    Mode,
     Name,
+    Natural,
     NotNegative,
     PrivateEvent,
     PublicEvent,
-    is_none_in_event,
+    optional_field,
 )
 from meanstream.streaming.events.round_events import (
     Charge,
@@ -33,7 +37,7 @@ from meanstream.streaming.events.round_events import (
 )
 
 
-class SpreadVotes(BaseModel):
+class SpreadVotes(EventPart):
     """Public: how far pairs of an agent's samples lie apart, in bins with calibrated noise.
 
     Its votes so far, added up.
@@ -41,11 +45,8 @@ class SpreadVotes(BaseModel):
     **Privacy.** Part of its release: (epsilon, delta) covers both.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-    number: Annotated[int, Field(ge=0)] = Field(description="Votes so far.")
-    pairs: Annotated[int, Field(ge=0)] = Field(
-        description="Pairs of samples in them; each is in one bin of one vote."
-    )
+    number: Natural = Field(description="Votes so far.")
+    pairs: Natural = Field(description="Pairs of samples in them; each is in one bin of one vote.")
     counts: Annotated[tuple[int, ...], Field(min_length=VOTE_BINS, max_length=VOTE_BINS)] = Field(
         description="Noised pairs by bin: equal, 9 bins by halvings of the bounds' width, at opposite bounds."
     )
@@ -54,7 +55,7 @@ class SpreadVotes(BaseModel):
     )
 
 
-class SampleCounts(BaseModel):
+class SampleCounts(EventPart):
     """Public: an agent's samples, counted in bins with calibrated noise.
 
     All that it told of them so far, added up.
@@ -62,13 +63,8 @@ class SampleCounts(BaseModel):
     **Privacy.** Part of its release: (epsilon, delta) covers both.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-    number: Annotated[int, Field(ge=0)] = Field(
-        description="How often samples were counted so far."
-    )
-    samples: Annotated[int, Field(ge=0)] = Field(
-        description="How many they were; each is in one bin of one count."
-    )
+    number: Natural = Field(description="How often samples were counted so far.")
+    samples: Natural = Field(description="How many they were; each is in one bin of one count.")
     counts: Annotated[tuple[int, ...], Field(min_length=1, max_length=MOST_BINS)] = Field(
         description="Noised samples by bin: at the lower bound, between the bounds and thresholds, at the upper bound."
     )
@@ -77,21 +73,17 @@ class SampleCounts(BaseModel):
     )
 
 
-class QuantileAnswer(BaseModel):
+class QuantileAnswer(EventPart):
     """Private, part of an estimate: a quantile of the agent's own values."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-    quantile: Annotated[FiniteFloat, Field(gt=0, lt=1)] = Field(
-        description="Share of the values that lie below it."
-    )
+    quantile: Level = Field(description="Share of the values that lie below it.")
     value: FiniteFloat = Field(description="The estimate, in the value's unit.")
     interval: Interval = Field(description="Where it lies, with probability `level`.")
 
 
-class ExceedanceAnswer(BaseModel):
+class ExceedanceAnswer(EventPart):
     """Private, part of an estimate: the share of the agent's own values above a threshold."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     threshold: FiniteFloat = Field(description="In the value's unit.")
     share: Annotated[FiniteFloat, Field(ge=0, le=1)] = Field(description="The estimate.")
     interval: Interval = Field(description="Where it lies, with probability `level`.")
@@ -142,17 +134,11 @@ class Release(PublicEvent):
     noise_variance: NotNegative = Field(
         description="Variance of the privacy noise in `mean`, squared value units."
     )
-    votes: SpreadVotes | None = Field(
-        default=None,
-        exclude_if=is_none_in_event,
-        description="Votes on the spread, with --spread-share.",
-    )
-    histogram: SampleCounts | None = Field(
-        default=None, exclude_if=is_none_in_event, description="Histogram, with --histogram-share."
-    )
+    votes: SpreadVotes | None = optional_field("Votes on the spread, with --spread-share.")
+    histogram: SampleCounts | None = optional_field("Histogram, with --histogram-share.")
     epsilon: Epsilon
     delta: Delta
-    mode: Literal["tuned", "paper"]
+    mode: Mode
     schema_version: Literal[1] = 1
 
 
@@ -181,14 +167,12 @@ class PairRelease(PrivateEvent):
     noise_variance: NotNegative = Field(
         description="Variance of the privacy noise in `mean`, squared value units."
     )
-    variance: NotNegative | None = Field(
-        default=None,
-        exclude_if=is_none_in_event,
-        description="Variance of one sample with noise, with --variance released, where it can be used.",
+    variance: NotNegative | None = optional_field(
+        "Variance of one sample with noise, with --variance released, where it can be used."
     )
     epsilon: Epsilon
     delta: Delta
-    mode: Literal["tuned", "paper"]
+    mode: Mode
     schema_version: Literal[1] = 1
 
 
@@ -206,31 +190,21 @@ class PersonalEstimate(PrivateEvent):
     )
     value: FiniteFloat = Field(description="The estimate, in the value's unit.")
     interval: Interval = Field(description="Confidence interval of the agent's mean at `level`.")
-    level: Annotated[FiniteFloat, Field(gt=0, lt=1)]
-    coverage: Literal["anytime"] | None = Field(
-        default=None,
-        exclude_if=is_none_in_event,
-        description="anytime: the intervals of means hold at all moments together, with --coverage anytime.",
+    level: Level
+    coverage: Literal["anytime"] | None = optional_field(
+        "anytime: the intervals of means hold at all moments together, with --coverage anytime."
     )
-    noise_half_width: NotNegative | None = Field(
-        default=None,
-        exclude_if=is_none_in_event,
-        description="Part of the interval's half-width that is privacy noise of the releases; the rest is sampling.",
+    noise_half_width: NotNegative | None = optional_field(
+        "Part of the interval's half-width that is privacy noise of the releases; the rest is sampling."
     )
-    moved_by_covariates: FiniteFloat | None = Field(
-        default=None,
-        exclude_if=is_none_in_event,
-        description="By how much public covariates moved the estimate, where some are declared.",
+    moved_by_covariates: FiniteFloat | None = optional_field(
+        "By how much public covariates moved the estimate, where some are declared."
     )
-    quantiles: tuple[QuantileAnswer, ...] | None = Field(
-        default=None,
-        exclude_if=is_none_in_event,
-        description="Figures of the agent's own values, with --quantiles or --exceeds.",
+    quantiles: tuple[QuantileAnswer, ...] | None = optional_field(
+        "Figures of the agent's own values, with --quantiles or --exceeds."
     )
-    exceeds: tuple[ExceedanceAnswer, ...] | None = Field(
-        default=None,
-        exclude_if=is_none_in_event,
-        description="Figures of the agent's own values, with --quantiles or --exceeds.",
+    exceeds: tuple[ExceedanceAnswer, ...] | None = optional_field(
+        "Figures of the agent's own values, with --quantiles or --exceeds."
     )
     local: FiniteFloat = Field(description="Raw mean of the agent alone.")
     local_interval: Interval = Field(description="Interval of `local` at the same level.")
@@ -246,20 +220,16 @@ class PersonalEstimate(PrivateEvent):
     membership: Annotated[FiniteFloat, Field(ge=0, le=1)] = Field(
         description="Probability of that component."
     )
-    members: tuple[Name, ...] | None = Field(
-        default=None,
-        exclude_if=is_none_in_event,
-        description="The other agents of the agent's class, with --members; they do not learn of it.",
+    members: tuple[Name, ...] | None = optional_field(
+        "The other agents of the agent's class, with --members; they do not learn of it."
     )
     method: str = Field(description="Collaboration that combined the releases.")
-    population_time: AwareDatetime | None = Field(
-        default=None,
-        exclude_if=is_none_in_event,
-        description="Event time of the population of an overtaken window, later than `time`.",
+    population_time: AwareDatetime | None = optional_field(
+        "Event time of the population of an overtaken window, later than `time`."
     )
     epsilon: Epsilon
     delta: Delta
-    mode: Literal["tuned", "paper"]
+    mode: Mode
     schema_version: Literal[1] = 1
 
 
@@ -271,21 +241,17 @@ class Population(PublicEvent):
 
     topic: ClassVar[str] = "population"
     time: AwareDatetime
-    agents: Annotated[int, Field(ge=0)] = Field(
-        description="Number of agents with at least one release."
-    )
+    agents: Natural = Field(description="Number of agents with at least one release.")
     method: str
     fitted: dict[str, Any] = Field(
         description="Fitted parameters: components and density of the prior."
     )
-    overtaken: Annotated[int, Field(ge=1)] | None = Field(
-        default=None,
-        exclude_if=is_none_in_event,
-        description="Earlier windows that had no population of their own and use this one.",
+    overtaken: Annotated[int, Field(ge=1)] | None = optional_field(
+        "Earlier windows that had no population of their own and use this one."
     )
     epsilon: Epsilon
     delta: Delta
-    mode: Literal["tuned", "paper"]
+    mode: Mode
     schema_version: Literal[1] = 1
 
 
@@ -330,13 +296,9 @@ class _Unused(Event):
 
     reason: Reason
     source: str = Field(description="Name of the source.")
-    partition: Annotated[int, Field(ge=0)] = Field(
-        default=0, description="Partition of the source; 0 for a file."
-    )
-    position: Annotated[int, Field(ge=0)] = Field(
-        description="Line or row in a file, from 1; offset in a partition."
-    )
-    size: Annotated[int, Field(ge=0)] | None = Field(
+    partition: Natural = Field(default=0, description="Partition of the source; 0 for a file.")
+    position: Natural = Field(description="Line or row in a file, from 1; offset in a partition.")
+    size: Natural | None = Field(
         default=None, description="Bytes of an unreadable record, rounded up to a power of two."
     )
     schema_version: Literal[1] = 1
@@ -381,11 +343,9 @@ class Refusal(PublicEvent):
     release_id: str
     agent: Name
     time: AwareDatetime
-    spent: Annotated[int, Field(ge=0)]
+    spent: Natural
     asked: Count
-    remaining: Annotated[int, Field(ge=0)] | None = Field(
-        description="Releases left; none without a horizon."
-    )
+    remaining: Natural | None = Field(description="Releases left; none without a horizon.")
     schema_version: Literal[1] = 1
 
 
@@ -404,7 +364,7 @@ class DriftEvent(PublicEvent):
     found: Literal["warning", "drift"] = Field(
         description="`warning`: a change is likely; `drift`: a change, after which the agent's sums restart."
     )
-    since: Annotated[int, Field(ge=0)] = Field(
+    since: Natural = Field(
         description="Number of the release after which its sums begin: the last one before the newest change, or 0."
     )
     schema_version: Literal[1] = 1

@@ -152,9 +152,11 @@ class BackgroundServer(Generic[Listening]):
     ) -> None:
         host, port = parse_server_address(address, option)
         try:
-            family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            family, _, _, _, socket_address = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM
+            )[0]
             self._server: Listening = type("Server", (server,), {"address_family": family})(
-                place[:2], handler
+                socket_address[:2], handler
             )
         except UnicodeError:
             raise ValueError(f"{option} must be the name of a host, got {address!r}") from None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any
 
 from meanstream.streaming.agents.collaboration_stats import collaboration_stats
 from meanstream.streaming.engine.engine_stats import EngineStats
@@ -11,6 +12,7 @@ from meanstream.streaming.metrics.engine_metrics import (
     DISTRIBUTIONS,
     GAUGES,
     LIVE,
+    Families,
     Metrics,
 )
 from meanstream.streaming.metrics.private_answers import PrivateMetrics
@@ -43,25 +45,25 @@ class CollaborationMetrics(Metrics):
     but how many were written.
     """
 
-    counters: ClassVar[dict[str, str]] = {
-        "events": COUNTERS["events"],
-        "received_releases": "Accepted new releases of all agents.",
-        "estimates": COUNTERS["estimates"],
-        "refreshes": "How often the own agents were answered.",
-    }
-    gauges: ClassVar[dict[str, str]] = {name: GAUGES[name] for name in _OF_RELEASES} | {
-        "releasing_agents": "Agents of all organizations that have released, at the last refresh."
-    }
-    distributions: ClassVar[dict[str, str]] = {
-        name: DISTRIBUTIONS[name] for name in ("released_half_width", "released_class_size")
-    }
-    durations: ClassVar[dict[str, str]] = {}
-    live: ClassVar[dict[str, str]] = {
-        name: LIVE[name] for name in ("ready", "events_per_second", "input_silent_seconds")
-    } | {"start_timestamp_seconds": LIVE["start_timestamp_seconds"]}
-    foretells: ClassVar[bool] = False
-    shows_partitions: ClassVar[bool] = False
-    reasons: ClassVar[tuple[str, ...]] = NOT_RECEIVED
+    families = Families(
+        connections=True,
+        counters={
+            "events": COUNTERS["events"],
+            "received_releases": "Accepted new releases of all agents.",
+            "estimates": COUNTERS["estimates"],
+            "refreshes": "How often the own agents were answered.",
+        },
+        gauges={name: GAUGES[name] for name in _OF_RELEASES}
+        | {
+            "releasing_agents": "Agents of all organizations that have released, at the last refresh."
+        },
+        distributions={
+            name: DISTRIBUTIONS[name] for name in ("released_half_width", "released_class_size")
+        },
+        live={name: LIVE[name] for name in ("ready", "events_per_second", "input_silent_seconds")}
+        | {"start_timestamp_seconds": LIVE["start_timestamp_seconds"]},
+        reasons=NOT_RECEIVED,
+    )
 
     def _own(self, stats: EngineStats) -> dict[str, Any]:
         stats = collaboration_stats(stats)
@@ -82,7 +84,10 @@ class PrivateCollaborationMetrics(PrivateMetrics):
     counts them.
     """
 
-    counters: ClassVar[dict[str, str]] = {}
+    families = replace(
+        PrivateMetrics.families,
+        counters={},
+    )
 
 
 class CollaborationTelemetry(AgentsTelemetry):

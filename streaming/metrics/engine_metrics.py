@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import accumulate
 from pathlib import Path
@@ -185,6 +185,34 @@ class Distribution:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Families:
+    """What an endpoint shows: names and texts of metrics by kind, and which parts it has.
+
+    Attributes
+    ----------
+    counters, gauges, distributions, durations, live : mapping
+        Text by name; those that are `live` change while nothing happens.
+    reasons : tuple of str
+        Of rejected records that are counted.
+    process : tuple of str
+        What is told of the process, under the names that it has everywhere.
+    foretells, connections, partitions : bool
+        Whether it says when budgets end, which clients are connected, and the lag of partitions.
+    """
+
+    counters: Mapping[str, str]
+    gauges: Mapping[str, str]
+    distributions: Mapping[str, str] = field(default_factory=dict)
+    durations: Mapping[str, str] = field(default_factory=dict)
+    live: Mapping[str, str] = field(default_factory=dict)
+    reasons: tuple[str, ...] = ()
+    process: tuple[str, ...] = ()
+    foretells: bool = False
+    connections: bool = False
+    partitions: bool = False
+
+
 class HasBounds(Protocol):
     """The settings that metrics need."""
 
@@ -238,16 +266,17 @@ class Metrics(Collector):
     samples depend on each other.
     """
 
-    counters: ClassVar[dict[str, str]] = COUNTERS
-    gauges: ClassVar[dict[str, str]] = GAUGES
-    distributions: ClassVar[dict[str, str]] = DISTRIBUTIONS
-    durations: ClassVar[dict[str, str]] = DURATIONS
-    live: ClassVar[dict[str, str]] = LIVE
-    foretells: ClassVar[bool] = True
-    shows_connections: ClassVar[bool] = True
-    shows_partitions: ClassVar[bool] = True
-    process: ClassVar[tuple[str, ...]] = ()
-    reasons: ClassVar[tuple[str, ...]] = REASONS
+    families: ClassVar[Families] = Families(
+        counters=COUNTERS,
+        gauges=GAUGES,
+        distributions=DISTRIBUTIONS,
+        durations=DURATIONS,
+        live=LIVE,
+        reasons=REASONS,
+        foretells=True,
+        connections=True,
+        partitions=True,
+    )
 
     def __init__(
         self,
@@ -268,12 +297,12 @@ class Metrics(Collector):
         # What must be known to say when budgets end, how fast records come, and when the last ones
         # did.
         self._store = store
-        self._outlook = budget_outlook(settings, store) if self.foretells else None
+        self._outlook = budget_outlook(settings, store) if self.families.foretells else None
         self._began = self._clock.now()
         self._rate = RecentRate(self._began)
         self._records = 0
         self._came = self._began  # how many were read, and when the last ones were
-        self._process = ProcessCollector(registry=None) if self.process else None
+        self._process = ProcessCollector(registry=None) if self.families.process else None
 
         self._shown: dict[
             str, Any
@@ -290,7 +319,7 @@ class Metrics(Collector):
         self._registry.register(self)
         self._durations = {
             name: Histogram(f"{PREFIX}_{name}", text, registry=None, buckets=SECONDS)
-            for name, text in self.durations.items()
+            for name, text in self.families.durations.items()
         }
 
     def observe(self, stats: EngineStats) -> None:
@@ -303,7 +332,7 @@ class Metrics(Collector):
 
         # All figures of a turn are replaced together.
         self._shown = {
-            "rejects": {reason: stats.rejected[reason] for reason in self.reasons},
+            "rejects": {reason: stats.rejected[reason] for reason in self.families.reasons},
             "agents": stats.agents,
             "input_lag_events": stats.input_lag,
             "partition_lag_events": stats.input_lags,
@@ -345,19 +374,20 @@ class Metrics(Collector):
         """Give every family; called by a scrape."""
         # A scrape reads what the last turn left; nothing is computed from private state.
         shown = self._shown
+        families = self.families
         yield InfoMetricFamily(f"{PREFIX}_build", "Versions.", value=_build())
 
-        for name, text in self.counters.items():
+        for name, text in families.counters.items():
             yield CounterMetricFamily(f"{PREFIX}_{name}", text, value=shown.get(name, 0))
 
-        if self.reasons:
-            yield _rejects(self.reasons, shown)
+        if families.reasons:
+            yield _rejects(families.reasons, shown)
 
-        for name, text in self.distributions.items():
+        for name, text in families.distributions.items():
             yield _histogram(name, text, shown.get(name))
 
         # When budgets end is foretold from the public ledger.
-        if self.foretells:
+        if families.foretells:
             ahead = None if self._outlook is None else self._outlook()
             left = (
                 None
@@ -366,18 +396,18 @@ class Metrics(Collector):
             )
             yield from (_histogram(name, text, left) for name, text in FORECASTS.items())
 
-        for name, text in self.gauges.items():
+        for name, text in families.gauges.items():
             yield _gauge(name, text, shown.get(name))
 
         # Figures that change while nothing happens are computed at the scrape.
         for name, value in self._live(shown.get("watermark")).items():
-            if name in self.live:
-                yield _gauge(name, self.live[name], value)
+            if name in families.live:
+                yield _gauge(name, families.live[name], value)
 
-        if self.shows_partitions:
+        if families.partitions:
             yield _partitions(shown.get("partition_lag_events", {}))
 
-        if self.shows_connections:
+        if families.connections:
             yield _connections(self._health.connections())
 
         if self._process is not None:

@@ -48,8 +48,8 @@ class NewestAnswers:
 
         Of their estimates, and of what they have alone.
         """
-        known = self._known()
-        return known[:, 0], known[:, 1]
+        answered = self._known()
+        return answered[:, 0], answered[:, 1]
 
     def class_sizes(self) -> Floats:
         """Variance of what each has alone over that of its estimate."""
@@ -88,7 +88,7 @@ def flow_points(turns: Sequence[TurnRecord]) -> list[FlowPoint]:
     [60, 40, 60]
     """
     span = max(SMOOTH_SECONDS, (turns[-1].seconds - turns[0].seconds) / 60) if turns else 0.0
-    found = []
+    points = []
     begin = 0
     for before, turn in pairwise(turns):
         while turns[begin + 1].seconds <= turn.seconds - span:
@@ -97,11 +97,11 @@ def flow_points(turns: Sequence[TurnRecord]) -> list[FlowPoint]:
         first = turns[begin]
         if turn.seconds > before.seconds and turn.seconds - first.seconds >= LEAST_SPAN:
             rate = (turn.events - first.events) / (turn.seconds - first.seconds)
-            found.append(
+            points.append(
                 FlowPoint(clock=turn.clock, rate=rate, lag=turn.input_lag, behind=_behind(turn))
             )
 
-    return found
+    return points
 
 
 def kept_history(
@@ -129,8 +129,8 @@ def restored_history(
     kept: dict[str, Any],
 ) -> tuple[list[Precision], tuple[FlowPoint, ...], float | None, Floats]:
     """Read what `kept_history` wrote; fields of another version are left out."""
-    points = [Precision(**_known(Precision, one)) for one in kept.get("precision", ())]
-    flow = tuple(FlowPoint(**_known(FlowPoint, one)) for one in kept.get("flow", ()))
+    points = [Precision(**_known(Precision, plain)) for plain in kept.get("precision", ())]
+    flow = tuple(FlowPoint(**_known(FlowPoint, plain)) for plain in kept.get("flow", ()))
     newest = (
         np.frombuffer(bytes.fromhex(kept.get("newest", "")), "<f4")
         .astype(np.float64)

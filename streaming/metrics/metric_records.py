@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Generic, TypeGuard, TypeVar
 
 import numpy as np
@@ -170,33 +170,27 @@ def first_release_record(stats: EngineStats) -> str | None:
     due = stats.first_release
     if due is None:
         return None
-    at = "" if due.event_time is None else f"at event time {iso_time(due.event_time)}, "
+    when = "" if due.event_time is None else f"at event time {iso_time(due.event_time)}, "
 
-    return f"first release {at}with {due.why}"
+    return f"first release {when}with {due.why}"
+
+
+_COUNTED = frozenset(field.name for field in fields(TurnRecord)) - {
+    *("seconds", "clock", "rejected", "first_release")
+}
+"""Figures of a turn as the engine has them; 0 where its kind has none."""
 
 
 def turn_record(stats: EngineStats, seconds: float, clock: float = 0.0) -> TurnRecord:
     """Take the counts of a turn."""
+    counts: dict[str, Any] = {name: getattr(stats, name, 0) for name in _COUNTED}
+
     return TurnRecord(
         seconds=seconds,
         clock=clock,
-        events=stats.events,
-        accepted=stats.accepted,
-        agents=stats.agents,
-        releases=stats.releases,
-        refusals=stats.refusals,
-        drifts=getattr(stats, "drifts", 0),
-        estimates=stats.estimates,
         rejected=tuple(stats.rejected.items()),
-        input_lag=stats.input_lag,
-        event_time=stats.event_time,
-        watermark=stats.watermark,
-        spent=stats.spent,
-        waiting=getattr(stats, "waiting", 0),
-        over_budget=getattr(stats, "over_budget", 0),
-        own_agents=getattr(stats, "own_agents", 0),
-        pending=stats.pending,
         first_release=first_release_record(stats),
+        **counts,
     )
 
 

@@ -90,9 +90,9 @@ def _application(metrics: Metrics, health: EngineHealth) -> Application:
 
 def _probe(problem: Callable[[], str | None]) -> Application:
     def probe(_: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        found = problem()
+        why = problem()
         return _text(
-            start_response, "200 OK" if found is None else "503 Service Unavailable", found or "ok"
+            start_response, "200 OK" if why is None else "503 Service Unavailable", why or "ok"
         )
 
     return probe

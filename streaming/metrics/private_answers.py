@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from meanstream.streaming.metrics.engine_metrics import (
     GAUGES,
     LIVE,
     PROCESS,
+    Families,
     Metrics,
     disk_of_store,
 )
@@ -39,26 +41,30 @@ class PrivateMetrics(Metrics):
     where only those can connect who may see the samples themselves.
     """
 
-    counters: ClassVar[dict[str, str]] = {
-        "clipped": CLIPPED,
-        "messages": "Releases from one agent to another, with a pairwise schedule.",
-    }
-    gauges: ClassVar[dict[str, str]] = {
-        "estimate_half_width_median": "Median over agents of the half-width of their newest estimates.",
-        "estimate_half_width_alone_median": "The same of what each agent has alone: its own samples.",
-        "estimate_class_size_median": "Median over agents of the variance of what each has alone over its estimate's.",
-        "classes": "Classes of agents: each agent counts for one over the size of its class.",
-        "class_agents_median": "Median over agents of the number of agents in the class of each.",
-        "class_agents_largest": "Agents in the largest class.",
-    }
-    distributions: ClassVar[dict[str, str]] = {}
-    foretells: ClassVar[bool] = False
-    durations: ClassVar[dict[str, str]] = {}
-    live: ClassVar[dict[str, str]] = DISK
-    process: ClassVar[tuple[str, ...]] = PROCESS
-    shows_connections: ClassVar[bool] = False  # the public metrics have them
-    shows_partitions: ClassVar[bool] = False
-    reasons: ClassVar[tuple[str, ...]] = ()
+    families = Families(
+        counters={
+            "clipped": CLIPPED,
+            "messages": "Releases from one agent to another, with a pairwise schedule.",
+        },
+        gauges={
+            "estimate_half_width_median": (
+                "Median over agents of the half-width of their newest estimates."
+            ),
+            "estimate_half_width_alone_median": (
+                "The same of what each agent has alone: its own samples."
+            ),
+            "estimate_class_size_median": (
+                "Median over agents of the variance of what each has alone over its estimate's."
+            ),
+            "classes": "Classes of agents: each agent counts for one over the size of its class.",
+            "class_agents_median": (
+                "Median over agents of the number of agents in the class of each."
+            ),
+            "class_agents_largest": "Agents in the largest class.",
+        },
+        live=DISK,
+        process=PROCESS,
+    )
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -89,7 +95,7 @@ class PrivateMetrics(Metrics):
                     "class_agents_largest": float(self._newest.class_members().max()),
                 }
 
-        return {name: getattr(stats, name) for name in self.counters} | self._medians
+        return {name: getattr(stats, name) for name in self.families.counters} | self._medians
 
     def _live(self, watermark: float | None) -> dict[str, float | None]:
         return {
@@ -107,23 +113,24 @@ class PrivateRoundsMetrics(PrivateMetrics):
     send and when.
     """
 
-    counters: ClassVar[dict[str, str]] = {
-        **{name: COUNTERS[name] for name in ("events", "accepted")},
-        "clipped": CLIPPED,
-        **{name: COUNTERS[name] for name in ("letters_unwritten", "refusals")},
-    }
-    gauges: ClassVar[dict[str, str]] = {
-        "users_seen": "Users with at least one good sample.",
-        "input_lag_events": GAUGES["input_lag_events"],
-        "allowed_lateness_seconds": RoundsMetrics.gauges["allowed_lateness_seconds"],
-        "rounds_open_windows": "Windows that still take samples.",
-    }
-    durations: ClassVar[dict[str, str]] = DURATIONS
-    live: ClassVar[dict[str, str]] = {
-        n: text for n, text in LIVE.items() if n not in RoundsMetrics.live
-    } | DISK
-    shows_partitions: ClassVar[bool] = True
-    reasons: ClassVar[tuple[str, ...]] = Metrics.reasons
+    families = replace(
+        PrivateMetrics.families,
+        counters={
+            **{name: COUNTERS[name] for name in ("events", "accepted")},
+            "clipped": CLIPPED,
+            **{name: COUNTERS[name] for name in ("letters_unwritten", "refusals")},
+        },
+        gauges={
+            "users_seen": "Users with at least one good sample.",
+            "input_lag_events": GAUGES["input_lag_events"],
+            "allowed_lateness_seconds": RoundsMetrics.families.gauges["allowed_lateness_seconds"],
+            "rounds_open_windows": "Windows that still take samples.",
+        },
+        durations=DURATIONS,
+        live={n: text for n, text in LIVE.items() if n not in RoundsMetrics.families.live} | DISK,
+        reasons=Metrics.families.reasons,
+        partitions=True,
+    )
 
     def _own(self, stats: EngineStats) -> dict[str, Any]:
         stats = rounds_stats(stats)

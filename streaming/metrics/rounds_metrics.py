@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from meanstream.streaming.engine.engine_stats import EngineStats
-from meanstream.streaming.metrics.engine_metrics import DISTRIBUTIONS, LIVE, HasBounds, Metrics
+from meanstream.streaming.metrics.engine_metrics import (
+    DISTRIBUTIONS,
+    LIVE,
+    Families,
+    HasBounds,
+    Metrics,
+)
 from meanstream.streaming.metrics.metric_records import carried_figures
 from meanstream.streaming.rounds.rounds_stats import (
     REFUSED_REPORTS,
@@ -51,42 +57,55 @@ class RoundsMetrics(Metrics):
     (`round_events.WindowEstimate`), made of reports alone.
     """
 
-    counters: ClassVar[dict[str, str]] = {
-        "rounds": "Rounds that came to their end.",
-        "rounds_reports": "Reports charged in the ledger, one per user and round.",
-        "rounds_over_budget": "How often a user's data did not enter a round, because the budget does not pay for it.",
-        "rounds_results_refused": "Different results of stages that no stage can have found, and were not accepted.",
-    }
-    gauges: ClassVar[dict[str, str]] = {
-        "agents": "Users who have been charged for a round.",
-        "agents_exhausted": "Users whose budget pays for no further round; only where there is a budget.",
-        "budget_spent_ratio_max": "Share of its rounds that the user who spent most has spent.",
-        "rounds_waiting": "Rounds that wait for the result of a stage.",
-        "rounds_window_end_timestamp_seconds": "End of the newest window that was answered.",
-        "rounds_window_users": "Users whose reports were counted in it.",
-        "rounds_value": "Its mean, in the values' unit.",
-        "rounds_lower": "Lower end of its interval.",
-        "rounds_upper": "Upper end of its interval.",
-        "rounds_half_width": "Half the length of its interval.",
-        "rounds_stages": "Stages of its round.",
-        "rounds_carried_windows": "Windows behind the knowledge that is carried into the next one.",
-        "rounds_carried_half_width": "Half-width of where the next round's narrow reports lie, in the values' unit.",
-        "rounds_carried_gain": "Standard error with nothing carried and all users on the bounds, over its own.",
-        "rounds_period_seconds": "Time from the begin of a window to that of the next; none of sessions.",
-        "allowed_lateness_seconds": "How long a window stays open behind its end, where the source has no end.",
-    }
-    foretells: ClassVar[bool] = False
-    distributions: ClassVar[dict[str, str]] = {
-        "budget_spent_ratio": DISTRIBUTIONS["budget_spent_ratio"]
-    }
-    durations: ClassVar[dict[str, str]] = {}
-    live: ClassVar[dict[str, str]] = {
-        name: LIVE[name] for name in ("ready", "ledger_rows", "start_timestamp_seconds")
-    } | {
-        "rounds_answer_age_seconds": "Seconds since the last round came to its end, or since the start."
-    }
-    shows_partitions: ClassVar[bool] = False
-    reasons: ClassVar[tuple[str, ...]] = ()
+    families = Families(
+        connections=True,
+        counters={
+            "rounds": "Rounds that came to their end.",
+            "rounds_reports": "Reports charged in the ledger, one per user and round.",
+            "rounds_over_budget": (
+                "How often a user's data did not enter a round, because the budget does not pay "
+                "for it."
+            ),
+            "rounds_results_refused": (
+                "Different results of stages that no stage can have found, and were not accepted."
+            ),
+        },
+        gauges={
+            "agents": "Users who have been charged for a round.",
+            "agents_exhausted": (
+                "Users whose budget pays for no further round; only where there is a budget."
+            ),
+            "budget_spent_ratio_max": "Share of its rounds that the user who spent most has spent.",
+            "rounds_waiting": "Rounds that wait for the result of a stage.",
+            "rounds_window_end_timestamp_seconds": "End of the newest window that was answered.",
+            "rounds_window_users": "Users whose reports were counted in it.",
+            "rounds_value": "Its mean, in the values' unit.",
+            "rounds_lower": "Lower end of its interval.",
+            "rounds_upper": "Upper end of its interval.",
+            "rounds_half_width": "Half the length of its interval.",
+            "rounds_stages": "Stages of its round.",
+            "rounds_carried_windows": (
+                "Windows behind the knowledge that is carried into the next one."
+            ),
+            "rounds_carried_half_width": (
+                "Half-width of where the next round's narrow reports lie, in the values' unit."
+            ),
+            "rounds_carried_gain": (
+                "Standard error with nothing carried and all users on the bounds, over its own."
+            ),
+            "rounds_period_seconds": (
+                "Time from the begin of a window to that of the next; none of sessions."
+            ),
+            "allowed_lateness_seconds": (
+                "How long a window stays open behind its end, where the source has no end."
+            ),
+        },
+        distributions={"budget_spent_ratio": DISTRIBUTIONS["budget_spent_ratio"]},
+        live={name: LIVE[name] for name in ("ready", "ledger_rows", "start_timestamp_seconds")}
+        | {
+            "rounds_answer_age_seconds": "Seconds since the last round came to its end, or since the start."
+        },
+    )
 
     def __init__(self, *, settings: HasWindows, **options: Any) -> None:
         super().__init__(settings=settings, **options)
@@ -138,18 +157,18 @@ _ANSWER = msgspec.json.Decoder(_Answer)
 
 def window_answer_figures(line: bytes) -> dict[str, float]:
     """Take the figures from the line of a window estimate."""
-    found = _ANSWER.decode(line)
+    answer = _ANSWER.decode(line)
     shown = {
-        "rounds_window_end_timestamp_seconds": found.end.timestamp(),
-        "rounds_window_users": found.users,
-        "rounds_stages": len(found.stages),
+        "rounds_window_end_timestamp_seconds": answer.end.timestamp(),
+        "rounds_window_users": answer.users,
+        "rounds_stages": len(answer.stages),
     }
 
-    if isinstance(found.value, list):  # a vector has no one number to show
+    if isinstance(answer.value, list):  # a vector has no one number to show
         return shown
-    lower, upper = found.interval
+    lower, upper = answer.interval
     return shown | {
-        "rounds_value": found.value,
+        "rounds_value": answer.value,
         "rounds_lower": lower,
         "rounds_upper": upper,
         "rounds_half_width": (upper - lower) / 2,
@@ -162,12 +181,12 @@ def _carried_window_figures(
     """Take what is carried on from the line of a window estimate; nothing where nothing is."""
     if isinstance(lower, tuple) or isinstance(upper, tuple):  # of a vector nothing is carried
         return {}
-    found = carried_figures(msgspec.json.decode(line), lower, upper)
+    figures = carried_figures(msgspec.json.decode(line), lower, upper)
     names = ("windows", "half_width", "gain")
 
-    if found is None:
+    if figures is None:
         return {}
-    return {f"rounds_carried_{name}": found[name] for name in names}
+    return {f"rounds_carried_{name}": figures[name] for name in names}
 
 
 _OF_WINDOWS = (
@@ -198,22 +217,24 @@ class StatisticianMetrics(RoundsMetrics):
     nothing else.
     """
 
-    counters: ClassVar[dict[str, str]] = {
-        "rounds": "Rounds that were answered.",
-        "statistician_reports": "Reports of users' sides that were read.",
-        "statistician_stages": "Results of stages that were found.",
-    }
-    gauges: ClassVar[dict[str, str]] = {
-        name: RoundsMetrics.gauges[name] for name in _OF_WINDOWS
-    } | {
-        "rounds_waiting": "Rounds of which the reports of a stage are not complete.",
-        "allowed_lateness_seconds": "How long users' sides leave a window open behind its end, by the clock.",
-    }
-    distributions: ClassVar[dict[str, str]] = {}
-    live: ClassVar[dict[str, str]] = {
-        name: LIVE[name] for name in ("ready", "start_timestamp_seconds")
-    } | {"rounds_answer_age_seconds": RoundsMetrics.live["rounds_answer_age_seconds"]}
-    reasons: ClassVar[tuple[str, ...]] = REFUSED_REPORTS
+    families = Families(
+        connections=True,
+        counters={
+            "rounds": "Rounds that were answered.",
+            "statistician_reports": "Reports of users' sides that were read.",
+            "statistician_stages": "Results of stages that were found.",
+        },
+        gauges={name: RoundsMetrics.families.gauges[name] for name in _OF_WINDOWS}
+        | {
+            "rounds_waiting": "Rounds of which the reports of a stage are not complete.",
+            "allowed_lateness_seconds": (
+                "How long users' sides leave a window open behind its end, by the clock."
+            ),
+        },
+        live={name: LIVE[name] for name in ("ready", "start_timestamp_seconds")}
+        | {"rounds_answer_age_seconds": RoundsMetrics.families.live["rounds_answer_age_seconds"]},
+        reasons=REFUSED_REPORTS,
+    )
 
     def observe(self, stats: EngineStats) -> None:
         """Take the newest figures."""

@@ -232,11 +232,11 @@ class AgentsTelemetry(Telemetry):
             records = self._answers.points()[-2:]
 
         wanted = text.casefold()
-        found = dict.fromkeys(
+        matches = dict.fromkeys(
             name for r in reversed(records) for name in r.names if wanted in name.casefold()
         )
 
-        return list(found)[:most]
+        return list(matches)[:most]
 
     def history_since(self, *, ending: bool = False) -> dict[str, Any] | None:
         """Give the course of precision and flow; at most every few seconds, and at the end."""
@@ -340,8 +340,8 @@ class AgentsTelemetry(Telemetry):
 def telemetry_of_population(population: PublicPopulation) -> FittedPicture:
     """Public: a fitted population, and how many agents are most likely at each component."""
     component = population.answers().component
-    known = component[component >= 0]
-    share = np.bincount(known, minlength=population.n_components) / max(len(known), 1)
+    likely = component[component >= 0]
+    share = np.bincount(likely, minlength=population.n_components) / max(len(likely), 1)
     n = len(population.releases)
 
     return FittedPicture(
@@ -408,16 +408,16 @@ class RoundsTelemetry(Telemetry):
         stats = rounds_stats(stats)
         lines = stats.answers_of_turn if stats.estimates > self._estimates else ()
         self._estimates = stats.estimates
-        found = [msgspec.json.decode(line) for line in lines[-MOST_WINDOWS:]]
+        events = [msgspec.json.decode(line) for line in lines[-MOST_WINDOWS:]]
 
         return [
             event | {"true": self._truth.get(datetime.fromisoformat(event["start"]))}
-            for event in found
+            for event in events
         ]
 
     def _keep(self, own: list[dict[str, Any]]) -> None:
-        known = {(event["start"], event["end"]) for event in self._windows}
-        fresh = [event for event in own if (event["start"], event["end"]) not in known]
+        shown_windows = {(event["start"], event["end"]) for event in self._windows}
+        fresh = [event for event in own if (event["start"], event["end"]) not in shown_windows]
         self._windows.extend(fresh)
         self._unsaved |= bool(fresh)
 

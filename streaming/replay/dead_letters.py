@@ -137,14 +137,14 @@ class DeadLetters:
             self.size,
         )
 
-        for reason, source, partition, place, size in zip(
+        for reason, source, partition, position, size in zip(
             *(column.tolist() for column in columns), strict=True
         ):
             yield {
                 "reason": REASONS[reason],
                 "source": self.sources[source],
                 "partition": partition,
-                "position": place,
+                "position": position,
                 "size": None if size < 0 else size,
             }
 
@@ -159,9 +159,9 @@ class DeadLetters:
         starts = np.flatnonzero(new)
         groups = []
 
-        for at in np.split(order, starts[1:]) if len(self) else []:
-            group = self.take(at)
-            place = column_positions(group.position)
+        for members in np.split(order, starts[1:]) if len(self) else []:
+            group = self.take(members)
+            positions = column_positions(group.position)
             size = group.size[group.size >= 0]
 
             groups.append(
@@ -170,8 +170,8 @@ class DeadLetters:
                     "source": self.sources[group.source[0]],
                     "partition": int(group.partition[0]),
                     "records": len(group),
-                    "first": int(place.min()),
-                    "last": int(place.max()),
+                    "first": int(positions.min()),
+                    "last": int(positions.max()),
                     "smallest": int(size.min()) if len(size) else None,
                     "largest": int(size.max()) if len(size) else None,
                 }
@@ -247,9 +247,9 @@ def _letter(line: bytes | None) -> DeadLetter | None:
 
 def _from_parts(folder: Path) -> Iterator[DeadLetter | None]:
     """Read one letter per row of each part."""
-    for part in sorted(folder.glob("*.parquet")):
+    for part_file in sorted(folder.glob("*.parquet")):
         try:
-            with parquet.ParquetFile(part) as file:
+            with parquet.ParquetFile(part_file) as file:
                 for batch in file.iter_batches(READ_LINES):
                     for row in batch.to_pylist():
                         try:
@@ -258,7 +258,7 @@ def _from_parts(folder: Path) -> Iterator[DeadLetter | None]:
                             yield None
         except (pa.ArrowException, OSError, ValueError):  # also texts that are no UTF-8
             raise ValueError(
-                f"dead_letters must be undamaged Parquet, got another in {str(part)!r}"
+                f"dead_letters must be undamaged Parquet, got another in {str(part_file)!r}"
             ) from None
 
 
@@ -290,7 +290,7 @@ def _collect(letters: Iterator[DeadLetter | None]) -> DeadLetters:
         reason.append(_CODES[letter.reason])
         size.append(-1 if letter.size is None else letter.size)
 
-    found = DeadLetters(
+    letters_read = DeadLetters(
         list(numbers),
         np.array(source),
         np.array(position),
@@ -300,8 +300,10 @@ def _collect(letters: Iterator[DeadLetter | None]) -> DeadLetters:
     )
 
     # Of several letters of one record the newest counts.
-    order = np.lexsort((found.position, found.source))  # stable: the last of equals came last
-    ordered = found.take(order)
+    order = np.lexsort(
+        (letters_read.position, letters_read.source)
+    )  # stable: the last of equals came last
+    ordered = letters_read.take(order)
     last = np.ones(len(ordered), np.bool_)
     last[:-1] = (ordered.source[1:] != ordered.source[:-1]) | (
         ordered.position[1:] != ordered.position[:-1]

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, BinaryIO, TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +24,7 @@ from meanstream.streaming.open_source import source_class, source_kind
 from meanstream.streaming.own_paths import require_no_store_file
 from meanstream.streaming.sources.formats.csv_file import CsvSource
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES, LineReader
+from meanstream.streaming.store.database import new_file
 
 READ_LINES = 1 << 16
 READ_ROWS = 1 << 14
@@ -91,7 +91,12 @@ def write_raw_records(
     )
     written = 0
 
-    with _new_private_file("raw_to", path) as file:
+    require(str(path) != "-", "raw_to", "be a new file", "-")
+    require_no_store_file("raw_to", path)
+    outside = "be a file outside of a folder of events"
+    require(path.parent.suffix != ".parquet", "raw_to", outside, str(path))
+
+    with new_file(path, "raw_to", refused=ValueError, failed=ValueError) as file:
         if head is not None:
             file.write(head + b"\n")
 
@@ -100,38 +105,6 @@ def write_raw_records(
             written += 1
 
     return written
-
-
-@contextmanager
-def _new_private_file(name: str, path: Path) -> Iterator[BinaryIO]:
-    """Create a file that its owner only can read, and that did not exist.
-
-    It is removed again if writing fails.
-    """
-    require(str(path) != "-", name, "be a new file", "-")
-    require_no_store_file(name, path)
-    require(
-        path.parent.suffix != ".parquet", name, "be a file outside of a folder of events", str(path)
-    )
-
-    try:
-        number = os.open(
-            path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
-        )
-    except FileExistsError:
-        raise ValueError(f"{name} must be a new file, got {str(path)!r}, which is there") from None
-    except OSError as error:
-        raise ValueError(
-            f"{name} must be a file that can be made, got {str(path)!r} ({error.strerror})"
-        ) from None
-
-    try:
-        with os.fdopen(number, "wb") as file:
-            os.fchmod(number, 0o600)
-            yield file
-    except BaseException:
-        path.unlink()
-        raise
 
 
 def _file(location: str) -> tuple[Path, str]:
@@ -186,15 +159,15 @@ def _rows_of(
 ) -> Iterator[tuple[int, bytes]]:
     """Read rows of one group, whose first row has the number `first`."""
     for batch in file.iter_batches(READ_ROWS, row_groups=[group]):
-        here = wanted[(wanted >= first) & (wanted < first + len(batch))]
-        if len(here):
-            chosen = pa.Table.from_batches([batch]).take(pa.array(here - first))
+        in_batch = wanted[(wanted >= first) & (wanted < first + len(batch))]
+        if len(in_batch):
+            chosen = pa.Table.from_batches([batch]).take(pa.array(in_batch - first))
             columns = {
                 name: _plain(column)
                 for name, column in zip(chosen.column_names, chosen.columns, strict=True)
             }
 
-            for i, number in enumerate(here.tolist()):
+            for i, number in enumerate(in_batch.tolist()):
                 row = {name: column[i] for name, column in columns.items()}
                 yield number, json.dumps(row, ensure_ascii=False, default=_text).encode()
 

@@ -151,9 +151,9 @@ def reopened_source_name(location: str) -> str:
 def _first_of_each(positions: Ints) -> dict[int, int]:
     """Give the first place of each partition."""
     partition = column_partitions(positions)
-    place = column_positions(positions)
+    offsets = column_positions(positions)
     return {
-        number: int(place[partition == number].min()) for number in np.unique(partition).tolist()
+        number: int(offsets[partition == number].min()) for number in np.unique(partition).tolist()
     }
 
 
@@ -162,5 +162,5 @@ def _stamp(path: str) -> tuple[int, ...]:
 
     It is read once, however often it is opened.
     """
-    found = os.stat(path)
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    status = os.stat(path)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

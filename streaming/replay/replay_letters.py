@@ -170,26 +170,26 @@ class SelectedSource:
 
         Say whether it still has all of them.
         """
-        found: list[Words] = [np.zeros(0, np.uint64)]
+        counted_ids: list[Words] = [np.zeros(0, np.uint64)]
         opened = self._reopen(None)
         with closing(opened.source) as source:
             while not (batch := source.next_batch(READ_ROWS)).exhausted:
                 samples = batch.samples.take(~_among(batch.samples.position, self._unused))
                 if samples.key is not None and len(samples):
                     ids = _own_ids(samples)
-                    found.append(ids[_among(ids, keys)])
+                    counted_ids.append(ids[_among(ids, keys)])
 
-        return np.unique(np.concatenate(found)), opened.complete
+        return np.unique(np.concatenate(counted_ids)), opened.complete
 
 
 def _own_ids(samples: SampleColumns) -> Words:
     """Give hashes of the samples' ids, each agent's its own."""
     if samples.key is None:
         raise TypeError("samples must have ids, got none")
-    used, place = np.unique(samples.agent, return_inverse=True)
+    used, name_index = np.unique(samples.agent, return_inverse=True)
     return (
         samples.key
-        ^ name_table_owner_hashes([samples.names[code] for code in used.tolist()])[place]
+        ^ name_table_owner_hashes([samples.names[code] for code in used.tolist()])[name_index]
     )
 
 
@@ -197,8 +197,8 @@ def _among(items: Ints | Words, these: Ints | Words) -> Bools:
     """Say which items are among these, which are in order."""
     if not len(these):
         return np.zeros(len(items), np.bool_)
-    at = np.minimum(np.searchsorted(these, items), len(these) - 1)
-    return np.asarray(these[at] == items)
+    index = np.minimum(np.searchsorted(these, items), len(these) - 1)
+    return np.asarray(these[index] == items)
 
 
 def _rejects_among(rejects: Rejects, chosen: Ints) -> Rejects:

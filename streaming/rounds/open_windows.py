@@ -72,10 +72,10 @@ class OpenWindows:
 
         None if there is none.
         """
-        found = self._first_ended(reached)
-        if found is None:
+        first_window = self._first_ended(reached)
+        if first_window is None:
             return None
-        window, numbers = found
+        window, numbers = first_window
         sums = join_summaries([self._pieces[n].sums for n in numbers])
         self._drop(numbers)
 
@@ -83,10 +83,10 @@ class OpenWindows:
 
     def first_users(self, reached: int) -> Ints:
         """List who has sent something in the window that `first_ended` would give."""
-        found = self._first_ended(reached)
+        first_window = self._first_ended(reached)
 
-        if found:
-            return np.unique(np.concatenate([self._pieces[n].sums.user for n in found[1]]))
+        if first_window:
+            return np.unique(np.concatenate([self._pieces[n].sums.user for n in first_window[1]]))
         return _NOBODY
 
     def has_ended(self, reached: int) -> bool:
@@ -111,10 +111,10 @@ class OpenWindows:
         self._groups = None
 
     def _first_ended(self, reached: int) -> tuple[Window, list[int]] | None:
-        ended = [one for one in self._grouped() if one[0].end <= reached]
+        ended = [group for group in self._grouped() if group[0].end <= reached]
 
         if ended:
-            return min(ended, key=lambda one: (one[0].end, one[0].start))
+            return min(ended, key=lambda group: (group[0].end, group[0].start))
         return None
 
     def _put(self, piece: _WindowPiece) -> None:
@@ -142,11 +142,11 @@ class OpenWindows:
     def _group(self) -> list[tuple[Window, list[int]]]:
         keys = np.array(list(self._pieces), np.int64)
         ends: Ints = np.array([piece.window for piece in self._pieces.values()], np.int64)
-        group, found = summarize_numbered_windows(self._windows, ends[:, 0], ends[:, 1])
+        group, windows = summarize_numbered_windows(self._windows, ends[:, 0], ends[:, 1])
         order = np.argsort(group, kind="stable")
         parts = np.split(keys[order], np.flatnonzero(np.diff(group[order])) + 1)
 
-        return [(window, part.tolist()) for window, part in zip(found, parts, strict=True)]
+        return [(window, numbers.tolist()) for window, numbers in zip(windows, parts, strict=True)]
 
     def _compact(self) -> None:
         """Join pieces of about the same size, so that a sum is written again about once per power of `ALIKE`."""

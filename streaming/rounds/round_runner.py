@@ -176,10 +176,10 @@ class RoundRunner(Keeper[Outcome]):
         Return their tally.
         """
         words = self.directory.words(sums.user)
-        mine = np.flatnonzero(this.stage_of(words) == stage)
-        mine = mine[rounds_run_order(words[mine])]
-        asked = sums.take(mine)
-        summaries = asked.summaries(words[mine], self._settings.grid)
+        of_stage = np.flatnonzero(this.stage_of(words) == stage)
+        of_stage = of_stage[rounds_run_order(words[of_stage])]
+        asked = sums.take(of_stage)
+        summaries = asked.summaries(words[of_stage], self._settings.grid)
         reports, version = this.charged_reports(self._secret, stage, public, summaries)
         lines = report_event_lines(this, stage, self.directory.of(asked.user), reports)
         self._charge(outcome.rows, asked.user, version, this.window, lines.lines)
@@ -195,11 +195,11 @@ class RoundRunner(Keeper[Outcome]):
 
             def ask(stage: int, public: Public) -> tuple[Tally, Public | Estimate]:
                 tally = self.report(this, stage, public, sums, outcome)
-                found = this.decode(stage, public, tally)
-                if isinstance(found, Estimate):
-                    self.carried = this.carried_after(found)
+                outcome_of_stage = this.decode(stage, public, tally)
+                if isinstance(outcome_of_stage, Estimate):
+                    self.carried = this.carried_after(outcome_of_stage)
 
-                return tally, found
+                return tally, outcome_of_stage
 
             _run_stages(this, ask, len(sums), outcome)
 
@@ -247,9 +247,9 @@ def _run_stages(this: WindowRound, ask: Ask, users: int, outcome: Outcome) -> No
     """
     public: Public = {}
     for stage in this.stages:
-        tally, found = ask(stage, public)
-        if isinstance(found, Estimate):
-            outcome.events.append(estimate_event_line(this, found, users))
+        tally, result = ask(stage, public)
+        if isinstance(result, Estimate):
+            outcome.events.append(estimate_event_line(this, result, users))
         else:
-            public = found
+            public = result
             outcome.events.append(stage_event_line(this, stage, tally, public))

@@ -12,7 +12,6 @@ from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.window_widths import Windows
 from meanstream.streaming.store.deployment_store import (
     check_deployment_store,
-    kept_deployment_settings,
     open_deployment_store,
 )
 from meanstream.streaming.store.secret_source import key_derived_from_secret
@@ -21,7 +20,6 @@ from meanstream.streaming.store.store_identity import (
     OF_STATISTICIAN,
     OF_USERS,
     SIDE,
-    require_store_kind,
 )
 
 
@@ -55,7 +53,7 @@ def open_rounds_deployment(
 
 def named_rounds_deployment(store: Store, settings: RoundsSettings) -> RoundsSettings:
     """Give the settings the name that a store has kept."""
-    return replace(settings, name=kept_deployment_settings(store)["name"])
+    return replace(settings, name=store.begun_settings()["name"])
 
 
 def rounds_default_estimator(
@@ -114,11 +112,8 @@ def check_rounds_deployment(
 def own_rounds_settings(path: Path) -> RoundsSettings:
     """Read the settings that a store of rounds was begun with."""
     with Store.read(path) as store:
-        saved = store.settings()
+        saved = store.begun_settings(OF_USERS, OF_STATISTICIAN)
 
-    if saved is None:
-        raise StoreError(f"store must have been begun by an engine, got {str(path)!r}")
-    require_store_kind(path, saved, OF_USERS, OF_STATISTICIAN)
     return RoundsSettings.of_plain({name: value for name, value in saved.items() if name != SIDE})
 
 

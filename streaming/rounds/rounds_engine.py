@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -23,7 +22,7 @@ from meanstream.streaming.agents.forget_agent import (
 )
 from meanstream.streaming.clock import Clock
 from meanstream.streaming.crash import CrashHook, no_crash
-from meanstream.streaming.engine.engine_delivery import ROUNDS_OUTBOX, CommittedDelivery
+from meanstream.streaming.engine.engine_delivery import ROUNDS_OUTBOX
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.keepers import (
@@ -53,7 +52,7 @@ from meanstream.streaming.rounds.user_side import WAITING_ROUNDS, WaitingRounds
 from meanstream.streaming.rounds.window_round import NO_SIDES
 from meanstream.streaming.rounds.window_widths import Window
 from meanstream.streaming.sinks.sink_protocol import Sinks, check_sink_trust
-from meanstream.streaming.sources.source_protocol import Source, let_source_rest
+from meanstream.streaming.sources.source_protocol import Source
 from meanstream.streaming.store.spend_ledger import LedgerRows
 from meanstream.streaming.store.state_store import Store
 from meanstream.streaming.store.store_identity import OF_USERS
@@ -206,20 +205,10 @@ class RoundsEngine(KeptEngine[RoundsStats, Outcome]):
             OutcomeKeeper(self._intake, store, self.stats),
             letters,
         ]
-        self.delivery = CommittedDelivery(
-            store=store,
-            sinks=sinks,
-            stats=self.stats,
-            clock=self._clock,
-            health=self.health,
-            crash=crash,
-            meanwhile=partial(let_source_rest, source),
-            charged=Charge if settings.central else Report,
-            charged_role="reports",
-            outbox=ROUNDS_OUTBOX,
-            answers=OWN_ANSWERS,
-        )
 
+        # With a trusted curator, who takes part is charged and reports nothing.
+        charged = Charge if settings.central else Report
+        self.delivery = self._delivery_to(sinks, ROUNDS_OUTBOX, (charged, "reports"), OWN_ANSWERS)
         self._again = False  # a window or a stage was taken: there may be another one
         self._own_users = OwnUsers(source)
         self._homes_unknown = False  # whether a window waits to know who lives here
@@ -335,13 +324,13 @@ class RoundsEngine(KeptEngine[RoundsStats, Outcome]):
 
             # Samples of users of another store count there.
             window, sums = first
-            here = np.isin(sums.user, user[own])
-            self.stats.rejected["other_store"] += int(sums.count[~here].sum())
+            lives_here = np.isin(sums.user, user[own])
+            self.stats.rejected["other_store"] += int(sums.count[~lives_here].sum())
 
             if (
-                here.any()
+                lives_here.any()
             ):  # a window of others alone is none: that there was one would tell of them
-                return window, sums.take(here)
+                return window, sums.take(lives_here)
 
         return None
 
@@ -407,9 +396,9 @@ class OutcomeKeeper(Keeper[Outcome]):
         The ledger keeps places for more users than there are.
         """
         # Users without a charge are in no row of the ledger.
-        known = len(self._intake.names)
-        spent = self._store.ledger.spent()[:known]
-        return tuple(np.bincount(np.pad(spent, (0, known - len(spent))), minlength=1).tolist())
+        n_users = len(self._intake.names)
+        spent = self._store.ledger.spent()[:n_users]
+        return tuple(np.bincount(np.pad(spent, (0, n_users - len(spent))), minlength=1).tolist())
 
 
 def forget_user(store: Store, name: str) -> ForgottenAgent:

@@ -213,16 +213,16 @@ class RoundsIntake(Intake):
             nothing = np.zeros(0)
             return Entries(none, nothing, nothing, none, none)
 
-        at = self._windows.assign(samples.time)
-        last = at.start if self._windows.kind == "session" else at.end - 1
+        assigned = self._windows.assign(samples.time)
+        last = assigned.start if self._windows.kind == "session" else assigned.end - 1
         still_open = last >= self.closing.reached
-        late = np.bincount(at.sample[still_open], minlength=len(samples)) == 0
+        late = np.bincount(assigned.sample[still_open], minlength=len(samples)) == 0
         again = self._duplicates(samples, late | _without_id(samples))
         rejects.add_many("duplicate", samples.position[again & valid])
         rejects.add_many("late", samples.position[late & ~again & valid])
 
         good = ~late
-        beyond = self._hopeless(samples, good, at, still_open)
+        beyond = self._hopeless(samples, good, assigned, still_open)
         rejects.add_many("too_many_agents", samples.position[beyond & valid & ~again])
         good &= ~beyond
         user = np.full(len(samples), -1, np.int64)
@@ -230,14 +230,14 @@ class RoundsIntake(Intake):
         if good.any():
             user[good] = self._enter_users(samples.take(good), again[good])
 
-        entries = still_open & good[at.sample]
-        which = at.sample[entries]
+        entries = still_open & good[assigned.sample]
+        which = assigned.sample[entries]
         return Entries(
             user[which],
             samples.value[which],
             samples.time[which],
-            at.start[entries],
-            at.end[entries],
+            assigned.start[entries],
+            assigned.end[entries],
             again[which],
         )
 

@@ -62,6 +62,8 @@ FIRST_FIELDS = frozenset(
 )
 """Settings that are part of every protocol; what came later is part of those that use it."""
 
+MOST_USERS = 10**12
+"""More than there will be; an estimator computes with floats."""
 DIGITS = 2
 """Leading digits of a counted number of users that an estimator is designed for."""
 
@@ -170,7 +172,9 @@ epsilon 1), got None
         require_between(0, 1, level=self.level)
         require(self.mode in ("tuned", "paper"), "mode", "be 'tuned' or 'paper'", self.mode)
         estimator_class(self.estimator)  # it refuses a name that no one has
-        require(self.users is None or self.users >= 1, "users", "be at least 1", self.users)
+        users = self.users
+        require(users is None or users >= 1, "users", "be at least 1", users)
+        require(users is None or users <= MOST_USERS, "users", f"be at most {MOST_USERS:,}", users)
 
         if self.sizes == UNKNOWN_SIZES:
             for name in ("users", "between_users"):
@@ -233,7 +237,7 @@ epsilon 1), got None
 
     def __getstate__(self) -> dict[str, Any]:
         """Give the fields alone to another process, which derives the rest again."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        return {setting.name: getattr(self, setting.name) for setting in fields(self)}
 
     @cached_property
     def windows(self) -> Windows:
@@ -343,17 +347,17 @@ epsilon 1), got None
         default = {
             # Settings at their defaults are left out, so that a new one changes no protocol before
             # it.
-            one.name: one.default
-            for one in fields(self)
-            if one.name not in FIRST_FIELDS
+            setting.name: setting.default
+            for setting in fields(self)
+            if setting.name not in FIRST_FIELDS
         } | {"edition": 1}
-        found = {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(self).items()}
+        plain = {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(self).items()}
 
         # A change of what an estimator does is another edition, and so another protocol.
-        found["estimator"] = str(self.estimator)  # the name alone of a class that was passed
-        found["edition"] = self._class.edition
+        plain["estimator"] = str(self.estimator)  # the name alone of a class that was passed
+        plain["edition"] = self._class.edition
 
-        return {name: x for name, x in found.items() if name not in default or x != default[name]}
+        return {name: x for name, x in plain.items() if name not in default or x != default[name]}
 
     @classmethod
     def of_plain(cls, plain: Mapping[str, Any]) -> Self:
@@ -440,13 +444,15 @@ def _respelled(settings: RoundsSettings) -> dict[str, Any]:
 
     One value has one spelling, because all of them are part of keys and ids.
     """
-    found: dict[str, Any] = {
+    rule = "be a dict of the estimator's options by their names"
+    require(isinstance(settings.options, dict), "options", rule, settings.options)
+    respelled: dict[str, Any] = {
         "options": {name: _number(value) for name, value in settings.options.items()}
     }
     for name in ("lower", "upper"):
         bound = getattr(settings, name)
         ends = tuple(
-            valid_float(name, one) for one in (bound if isinstance(bound, tuple) else (bound,))
+            valid_float(name, end) for end in (bound if isinstance(bound, tuple) else (bound,))
         )
 
         # Equal bounds of all coordinates are one number.
@@ -455,21 +461,21 @@ def _respelled(settings: RoundsSettings) -> dict[str, Any]:
             and len(ends) == len(settings.values or ())
             and len(set(ends)) == 1
         )
-        found[name] = ends if isinstance(bound, tuple) and not one_for_all else ends[0]
+        respelled[name] = ends if isinstance(bound, tuple) and not one_for_all else ends[0]
 
-    found["sizes"] = (
+    respelled["sizes"] = (
         None if settings.sizes is None else SizeDistribution.respelled(str(settings.sizes))
     )
 
     for name in ("epsilon", "level", "allowed_lateness", "between_users", "user_budget"):
         value = getattr(settings, name)
-        found[name] = value if value is None else valid_float(name, value)
+        respelled[name] = value if value is None else valid_float(name, value)
 
     if settings.quantiles is not None:
-        found["quantiles"] = tuple(valid_float("quantiles", one) for one in settings.quantiles)
+        respelled["quantiles"] = tuple(valid_float("quantiles", end) for end in settings.quantiles)
 
-    found["users"] = None if settings.users is None else valid_int("users", settings.users)
-    return found
+    respelled["users"] = None if settings.users is None else valid_int("users", settings.users)
+    return respelled
 
 
 def _number(value: Any) -> Any:
@@ -481,30 +487,22 @@ def _number(value: Any) -> Any:
     return plain
 
 
+def _require_fit(
+    settings: RoundsSettings, name: str, asked: bool, *, such_as: str, why: str = ""
+) -> None:
+    """Refuse an answer to what the estimator does not ask, and no answer to what it does."""
+    answer = getattr(settings, name)
+    left_out = f"be left out for {settings.estimator}{why}"
+    require(asked or answer is None, name, left_out, answer)
+    require(not asked or bool(answer), name, f"be given for {settings.estimator}{such_as}", answer)
+
+
 def _require_questions(settings: RoundsSettings) -> None:
     """Refuse categories and quantiles without an estimator of them, and the other way round."""
-    # A question and its estimator belong together.
-    known = estimator_class(settings.estimator)
+    answers = estimator_class(settings.estimator).answers
     named = settings.categories
-    shares = known.answers == "shares"
-    require(shares or named is None, "categories", f"be left out for {settings.estimator}", named)
-    require(
-        not shares or named is not None,
-        "categories",
-        f"be given for {settings.estimator}, such as a,b,c",
-        named,
-    )
-
-    asks = known.answers == "quantiles"
-    require(
-        asks or settings.quantiles is None,
-        "quantiles",
-        f"be left out for {settings.estimator}",
-        settings.quantiles,
-    )
-    rule = f"be given for {settings.estimator}, such as 0.5,0.9"
-    require(not asks or settings.quantiles is not None, "quantiles", rule, settings.quantiles)
-
+    _require_fit(settings, "categories", answers == "shares", such_as=", such as a,b,c")
+    _require_fit(settings, "quantiles", answers == "quantiles", such_as=", such as 0.5,0.9")
     require(
         "quantiles" not in settings.options,
         "quantiles",
@@ -536,18 +534,11 @@ def _require_coordinates(settings: RoundsSettings) -> None:
     """Refuse bounds and coordinates that do not fit one another, or not the estimator."""
     known_class = estimator_class(settings.estimator)
     names = settings.values
-    known = known_class.options
-    vector = "dimension" in known
+    options = known_class.options
+    vector = "dimension" in options
 
-    require(
-        vector or names is None,
-        "values",
-        f"be left out for {settings.estimator}, which takes one --value",
-        names,
-    )
-    rule = f"be given for {settings.estimator}: the columns of a vector, one for each coordinate"
-    require(not vector or bool(names), "values", rule, names)
-
+    columns = ": the columns of a vector, one for each coordinate"
+    _require_fit(settings, "values", vector, such_as=columns, why=", which takes one --value")
     if names is not None:
         require(len(set(names)) == len(names), "values", "be different columns", ",".join(names))
         require(

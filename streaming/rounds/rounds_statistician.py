@@ -239,7 +239,7 @@ class Statistician:
         # What the last commit knows is delivered first: a kill may have come in between.
         self._store.keep()
         state = self._store.state("statistician") or {}
-        self._rounds = {name: _Progress(**one) for name, one in state.items()}
+        self._rounds = {name: _Progress(**progress) for name, progress in state.items()}
         self._delivery.resume()
         self._delivery.deliver(stop)
         self._health.waiting("reports are being read")
@@ -265,8 +265,8 @@ class Statistician:
         # Rounds in the order of their windows, so that answers come in it, too.
         self._read()
         events: list[EventLines] = []
-        known = [name for name, stages in self._received.items() if self._known(name, stages)]
-        for name in sorted(known, key=lambda name: self._rounds[name].window):
+        round_names = [name for name, stages in self._received.items() if self._known(name, stages)]
+        for name in sorted(round_names, key=lambda name: self._rounds[name].window):
             if not stop():
                 self._advance(name, self._received[name], events)
 
@@ -274,7 +274,7 @@ class Statistician:
         self._count()
         with crash_step(CrashPoint.COMMIT, self._crash), self._store.transaction():
             self._store.put_state(
-                "statistician", {name: asdict(one) for name, one in self._rounds.items()}
+                "statistician", {name: asdict(progress) for name, progress in self._rounds.items()}
             )
 
             for lines in events:
@@ -346,8 +346,8 @@ class Statistician:
         # Reports of other settings are not read as ours: they would be decoded wrongly.
         if this.id != name or self._settings.design_users(complete.users) != complete.users:
             self.stats.rejected["other_round"] += sum(len(s.users) for s in stages.values())
-            for one in stages.values():
-                one.forget()
+            for received in stages.values():
+                received.forget()
 
             return False
 
@@ -371,20 +371,20 @@ class Statistician:
             reports = self._accepted(this, stage, came)
             tally, invalid = this.tally(stage, progress.public, reports)
             self.stats.rejected["invalid"] += invalid
-            found = this.decode(stage, progress.public, tally)
+            result = this.decode(stage, progress.public, tally)
             progress.counted.append(tally.n)
             progress.found.append(len(came.users))
 
             # The last stage gives the answer; every other one gives what the next one is told.
-            if isinstance(found, Estimate):
-                events.append(estimate_event_line(this, found, sum(progress.counted)))
+            if isinstance(result, Estimate):
+                events.append(estimate_event_line(this, result, sum(progress.counted)))
                 self.stats.answer = events[-1].lines[-1]
                 progress.done = True
                 self.stats.estimates += 1
             else:
-                progress.public = found
+                progress.public = result
                 progress.stage = stage + 1
-                events.append(stage_event_line(this, stage, tally, found))
+                events.append(stage_event_line(this, stage, tally, result))
                 self.stats.stages += 1
 
     def _accepted(self, this: WindowRound, stage: int, came: ReceivedReports) -> Reports:
@@ -423,13 +423,13 @@ class Statistician:
         late = 0
         for name, progress in self._rounds.items():
             stages = self._received.get(name, {})
-            for stage, found in enumerate(progress.found):
+            for stage, tallied in enumerate(progress.found):
                 came = stages.get(stage)
-                late += max((came.forgotten + len(came.users) if came else 0) - found, 0)
+                late += max((came.forgotten + len(came.users) if came else 0) - tallied, 0)
 
             # Reports of a round that is done are only counted when they come again.
-            for one in stages.values() if progress.done else ():
-                one.forget()
+            for received in stages.values() if progress.done else ():
+                received.forget()
 
         self.stats.rejected["late"] = late
         self.stats.rounds = len(self._rounds)

@@ -10,8 +10,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 from contextlib import closing
 
-from pydantic import ValidationError
-
 from meanstream.operators.validation import require
 from meanstream.streaming.events.round_events import StageResult
 from meanstream.streaming.kafka.connection.kafka_client import (
@@ -29,7 +27,7 @@ from meanstream.streaming.kafka.connection.kafka_topics import (
     require_topic,
 )
 from meanstream.streaming.kafka.reading.scan import READ_RECORDS, TopicScan
-from meanstream.streaming.rounds.stage_results import MOST_TRIED, StageResults
+from meanstream.streaming.rounds.stage_results import StageResults, note_stage_result
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES
 
 POLICIES = {"stages": "compact", "from_reports": "delete"}
@@ -185,27 +183,14 @@ class StageResultsTopic:
             return self._found
 
         for value in self._topic.values():
-            self._take(value)
+            if value is not None and len(value) <= MAX_LINE_BYTES:
+                note_stage_result(self._found, value, self._rounds)
 
         return self._found
 
     def close(self) -> None:
         """Let go of the brokers."""
         self._topic.close()
-
-    def _take(self, value: bytes | None) -> None:
-        if value is None or len(value) > MAX_LINE_BYTES:
-            return
-
-        try:
-            event = StageResult.model_validate_json(value)
-        except ValidationError:
-            return
-
-        if event.round_id in self._rounds:
-            known = self._found[event.round_id, event.stage]
-            if len(known) < MOST_TRIED and event not in known:
-                known.append(event)
 
 
 class ReportsTopic:

@@ -42,11 +42,11 @@ def read_sizes_of(text: str, number: int | None, *, who: str) -> tuple[SizeDistr
     40
     """
     sizes, counted = _read(text)
-    found = counted if number is None else number
-    if found is None:
+    n_users = counted if number is None else number
+    if n_users is None:
         raise ValueError(f"{who} must be given unless sizes are counted in FILE.csv:COLUMN")
 
-    return sizes, found
+    return sizes, n_users
 
 
 def _read(text: str) -> tuple[SizeDistribution, int | None]:
@@ -77,10 +77,10 @@ def _counts(file: str, column: str) -> list[int]:
     try:
         Path(file).open("rb").close()  # its errors are shorter than Arrow's
         with csv.open_csv(file) as reader:
-            known = reader.schema.names
+            column_names = reader.schema.names
 
-        hint = f"{closest_valid(column, known)}{csv_separator_hint(known)}"
-        require(column in known, "sizes", f"name a column of {file}{hint}", column)
+        hint = f"{closest_valid(column, column_names)}{csv_separator_hint(column_names)}"
+        require(column in column_names, "sizes", f"name a column of {file}{hint}", column)
         cells = csv.read_csv(file, convert_options=convert)[column].drop_null()
     except OSError as error:
         raise ValueError(

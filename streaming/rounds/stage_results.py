@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
@@ -58,26 +58,32 @@ class StageResultsFile:
 
         Lines that are none are skipped.
         """
-        found: dict[tuple[str, int], list[StageResult]] = defaultdict(list)
-        for event in self._events():
-            known = found[event.round_id, event.stage] if event.round_id in rounds else ()
-            if isinstance(known, list) and len(known) < MOST_TRIED and event not in known:
-                known.append(event)
-
-        return found
-
-    def _events(self) -> Iterator[StageResult]:
+        results: dict[tuple[str, int], list[StageResult]] = defaultdict(list)
         if not self._path.is_file():
-            return
-        self._size = self._path.stat().st_size
+            return results
 
+        self._size = self._path.stat().st_size
         with closing(LineReader(self._path, option="stages")) as reader:
             while (taken := reader.next_block(_READ_LINES)) is not None:
                 for line in taken[0].lines():
-                    try:
-                        yield StageResult.model_validate_json(line)
-                    except ValidationError:
-                        continue
+                    note_stage_result(results, line, rounds)
+
+        return results
+
+
+def note_stage_result(
+    results: dict[tuple[str, int], list[StageResult]], line: bytes, rounds: Collection[str]
+) -> None:
+    """Note what a line has found of a stage of some rounds; one that is no result is skipped."""
+    try:
+        event = StageResult.model_validate_json(line)
+    except ValidationError:
+        return
+
+    if event.round_id in rounds:
+        of_stage = results[event.round_id, event.stage]
+        if len(of_stage) < MOST_TRIED and event not in of_stage:
+            of_stage.append(event)
 
 
 def first_accepted_result(
@@ -117,7 +123,7 @@ def _check_result(
     of what users can hold, so that a result which would stop it is refused here.
     """
     steps = this.estimator.rounds
-    found = result.public
+    public_result = result.public
 
     if not 0 <= result.stage < len(steps) - 1:
         refuse_result("stage", f"lie between 0 and {len(steps) - 2}", result.stage)
@@ -125,20 +131,20 @@ def _check_result(
     if Window.between(result.start, result.end) != this.window:
         refuse_result("start and end", "be those of the round's window", "others")
 
-    result_as_plain_data(found)
-    steps[result.stage].check(found, public)
+    result_as_plain_data(public_result)
+    steps[result.stage].check(public_result, public)
 
     try:
         with np.errstate(divide="raise", over="raise", invalid="raise"):
             steps[result.stage + 1].encode(
-                extreme_users(this.settings.grid.span, shape), found, _fixed_words
+                extreme_users(this.settings.grid.span, shape), public_result, _fixed_words
             )
     except Exception as error:
         raise ValueError(
             f"stage result: it must be of use to the next stage, got {type(error).__name__}"
         ) from None
 
-    return dict(found)
+    return dict(public_result)
 
 
 def _fixed_words(draw: int) -> Words:
@@ -148,12 +154,12 @@ def _fixed_words(draw: int) -> Words:
 
 def results_by_stage(round_id: str, results: Iterable[StageResult]) -> dict[int, list[StageResult]]:
     """Sort the results of one round by stage, each stage's in their order."""
-    found: dict[int, list[StageResult]] = defaultdict(list)
+    by_stage: dict[int, list[StageResult]] = defaultdict(list)
     for result in results:
-        if result.round_id == round_id and len(found[result.stage]) < MOST_TRIED:
-            found[result.stage].append(result)
+        if result.round_id == round_id and len(by_stage[result.stage]) < MOST_TRIED:
+            by_stage[result.stage].append(result)
 
-    return found
+    return by_stage
 
 
 def shape_of_result(total: Any) -> tuple[int, ...]:

@@ -191,9 +191,17 @@ def summarize_windows(
 
     Sessions are those within these samples.
     """
-    at = windows.assign(time)
+    assigned = windows.assign(time)
     return summarize_entries(
-        windows, Entries(user[at.sample], value[at.sample], time[at.sample], at.start, at.end), grid
+        windows,
+        Entries(
+            user[assigned.sample],
+            value[assigned.sample],
+            time[assigned.sample],
+            assigned.start,
+            assigned.end,
+        ),
+        grid,
     )
 
 
@@ -201,7 +209,7 @@ def summarize_entries(windows: Windows, entries: Entries, grid: Grid) -> dict[Wi
     """Sum up what stands with its window, all windows in one pass, in the order of time."""
     if not len(entries.user):
         return {}
-    number, found = summarize_numbered_windows(windows, entries.start, entries.end)
+    number, distinct = summarize_numbered_windows(windows, entries.start, entries.end)
     n_users = int(entries.user.max()) + 1
 
     # User and window are one number, so that one pass sums up all windows.
@@ -209,12 +217,14 @@ def summarize_entries(windows: Windows, entries: Entries, grid: Grid) -> dict[Wi
     sums = summarize(key, entries.value, entries.time, grid, entries.repeats)
 
     # Users of a window stand together, in the order of windows.
-    edges = np.searchsorted(sums.user, n_users * np.arange(len(found) + 1)).tolist()
+    edges = np.searchsorted(sums.user, n_users * np.arange(len(distinct) + 1)).tolist()
     parts = {}
 
-    for place, window in enumerate(found):
-        part = sums.take(slice(edges[place], edges[place + 1]))
-        parts[window] = UserSums(**{**part.columns(), "user": part.user - place * n_users})
+    for number_of_window, window in enumerate(distinct):
+        window_sums = sums.take(slice(edges[number_of_window], edges[number_of_window + 1]))
+        parts[window] = UserSums(
+            **{**window_sums.columns(), "user": window_sums.user - number_of_window * n_users}
+        )
 
     return parts
 
@@ -239,7 +249,7 @@ def join_summaries(parts: Sequence[UserSums]) -> UserSums:
 
     Entries may stand in any order, and a user may have several.
     """
-    columns = [part.columns() for part in parts] or [_nothing()]
+    columns = [sums.columns() for sums in parts] or [_nothing()]
 
     def whole(
         name: str,
@@ -248,26 +258,26 @@ def join_summaries(parts: Sequence[UserSums]) -> UserSums:
             return np.concatenate([c[name] for c in columns])
         return columns[0][name]
 
-    known, code = _coded(whole("user"))
+    users, code = _coded(whole("user"))
     first_time = whole("first_time")
 
     # The first value of a user is that of the least time, and the least value of that time.
-    earliest = np.full(len(known), _LATEST, np.int64)
+    earliest = np.full(len(users), _LATEST, np.int64)
     np.minimum.at(earliest, code, first_time)
-    at = np.flatnonzero(first_time == earliest[code])
+    earliest_entries = np.flatnonzero(first_time == earliest[code])
     del first_time
-    count = _added(code, whole("count"), len(known))
+    count = _added(code, whole("count"), len(users))
     total = whole("total")
 
     return UserSums(
-        user=known,
+        user=users,
         count=count,
         total=_added_narrow(code, total, count)
         if total.dtype.kind == "u"
-        else _added(code, total, len(known)),
+        else _added(code, total, len(users)),
         first_time=earliest,
-        first=_least(code[at], whole("first")[at], len(known)),
-        valid=_added(code, whole("valid"), len(known)),
+        first=_least(code[earliest_entries], whole("first")[earliest_entries], len(users)),
+        valid=_added(code, whole("valid"), len(users)),
     )
 
 
@@ -295,15 +305,15 @@ def _coded(user: Ints) -> tuple[Ints, Ints]:
 
     # Few users with large numbers are sorted; many are looked up in a table.
     if size > 4 * len(user) + 1024:  # a table would be mostly empty
-        known, code = np.unique(user, return_inverse=True)
-        return known, code.astype(np.int64)
+        users, code = np.unique(user, return_inverse=True)
+        return users, code.astype(np.int64)
 
-    there = np.zeros(size, np.bool_)
-    there[user] = True
-    known = np.flatnonzero(there)
-    place = np.cumsum(there) - 1
+    has_entry = np.zeros(size, np.bool_)
+    has_entry[user] = True
+    users = np.flatnonzero(has_entry)
+    code_of = np.cumsum(has_entry) - 1
 
-    return known, place[user]
+    return users, code_of[user]
 
 
 def _added(code: Ints, numbers: Ints, n: int) -> Ints:
@@ -330,8 +340,8 @@ def _category_counts(code: Ints, number: Ints, count: Ints, grid: CategoryGrid) 
     `count` says how many each user has.
     """
     total = np.zeros((len(count), grid.categories), _narrow(count))
-    place, times = np.unique(code * grid.categories + number, return_counts=True)
-    total.reshape(-1)[place] = times
+    cells, times = np.unique(code * grid.categories + number, return_counts=True)
+    total.reshape(-1)[cells] = times
     return total
 
 

@@ -129,7 +129,11 @@ class UserSlots:
     def enter(self, window: Window, sums: UserSums, now: float) -> UserSums:
         """Give places in a window that closes, while there are some; return who takes part."""
         sums = self.considered(window, sums)
-        self._limits = {one: limit for one, limit in self._limits.items() if one.end > window.end}
+        self._limits = {
+            open_window: limit
+            for open_window, limit in self._limits.items()
+            if open_window.end > window.end
+        }
         new = np.flatnonzero(~np.isfinite(self._slot_since(sums.user)))
         room = max(self._most - self._taken, 0)
 
@@ -196,10 +200,10 @@ class UserSlots:
         if not len(out):
             return sums
         self._refused += int(sums.count[out].sum())
-        part = np.ones(len(sums), np.bool_)
-        part[out] = False
+        keeps = np.ones(len(sums), np.bool_)
+        keeps[out] = False
 
-        return sums.take(part)
+        return sums.take(keeps)
 
     def _opens(self, window: Window) -> float:
         """Say when the first sample of a window could be accepted."""
@@ -212,13 +216,13 @@ class UserSlots:
         """
         if self._windows.kind != "session":
             return self._limits.get(window)
-        there = [
+        limits = [
             h
-            for one, h in self._limits.items()
-            if one.start < window.end and window.start < one.end
+            for open_window, h in self._limits.items()
+            if open_window.start < window.end and window.start < open_window.end
         ]
 
-        return min(there, default=None)
+        return min(limits, default=None)
 
 
 _UNKNOWN, _OWN, _ELSEWHERE = range(3)

@@ -97,9 +97,9 @@ class WaitingRounds(Keeper[Outcome]):
         results = file.read({waiting.this.id for waiting in self._rounds.values()})
         for number, waiting in sorted(self._rounds.items()):
             current = self._with_pins(waiting, results)
-            found = self._accepted(current, results)
-            if found is not None:
-                self._ask(number, current, found, outcome)
+            public = self._accepted(current, results)
+            if public is not None:
+                self._ask(number, current, public, outcome)
                 return True
 
         return False
@@ -126,14 +126,14 @@ class WaitingRounds(Keeper[Outcome]):
         # The first result that can have come from these reports.
         came = results.get((this.id, stage), ())
         public = pinned[-1] if pinned else {}
-        found, refused = first_accepted_result(
+        accepted, refused = first_accepted_result(
             this, public, came, shape=shape_of_result(waiting.sums.total)
         )
 
         for why in refused:
             self._note(this.id, stage, why)
 
-        return found
+        return accepted
 
     def _with_pins(self, waiting: _Waiting, results: StageResults) -> _Waiting:
         """Find what users have reported upon in a round whose state did not keep it.
@@ -148,13 +148,13 @@ class WaitingRounds(Keeper[Outcome]):
 
         for stage in range(waiting.stage):
             came = results.get((this.id, stage), ())
-            found, _ = first_accepted_result(
+            accepted, _ = first_accepted_result(
                 this, pinned[-1] if pinned else {}, came, shape=shape_of_result(waiting.sums.total)
             )
 
-            if found is None:
+            if accepted is None:
                 return waiting
-            pinned.append(found)
+            pinned.append(accepted)
 
         return _Waiting(this, waiting.sums, waiting.stage, tuple(pinned))
 
@@ -168,8 +168,8 @@ class WaitingRounds(Keeper[Outcome]):
         if (
             len(self._noted) >= _MOST_NOTED
         ):  # of a round that waits at most some are looked at (`MOST_TRIED`)
-            waiting = {one.this.id for one in self._rounds.values()}
-            self._noted = {one for one in self._noted if one[0] in waiting}
+            waiting = {note.this.id for note in self._rounds.values()}
+            self._noted = {note for note in self._noted if note[0] in waiting}
 
         self._noted.add(noted)
         self._refused += 1

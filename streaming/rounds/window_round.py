@@ -194,8 +194,8 @@ class WindowRound:
 
     def decode(self, stage: int, public: Public, tally: Tally) -> Public | Estimate:
         """Public: what the next stage needs, or the estimate on [-1, 1]."""
-        found = self._local.rounds[stage].decode(tally, public)
-        return self.checked(stage, found)
+        result = self._local.rounds[stage].decode(tally, public)
+        return self.checked(stage, result)
 
     def checked(self, stage: int, found: Public | Estimate) -> Public | Estimate:
         """Give what a stage found, as plain data; the last one finds the estimate, and no other."""
@@ -216,9 +216,9 @@ def _rounded(value: Any) -> Any:
     {'window': [0.3, 7], 'name': 'clip'}
     """
     if isinstance(value, dict):
-        return {name: _rounded(part) for name, part in value.items()}
+        return {name: _rounded(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_rounded(part) for part in value]
+        return [_rounded(item) for item in value]
 
     return float(f"{value:.9g}") if isinstance(value, float) else value
 
@@ -260,35 +260,35 @@ def stage_event_line(this: WindowRound, stage: int, tally: Tally, public: Public
 
 def estimate_event_line(this: WindowRound, estimate: Estimate, users: int) -> EventLines:
     """Write the answer as an event, in the value's unit."""
-    there = estimate.in_unit(*this.settings.ends)
+    in_unit = estimate.in_unit(*this.settings.ends)
     start, end = _ends(this)
-    interval = np.stack([there.lower, there.upper], axis=-1).tolist()
+    interval = np.stack([in_unit.lower, in_unit.upper], axis=-1).tolist()
 
     event = WindowEstimate(
         round_id=this.id,
         start=start,
         end=end,
-        value=there.value.tolist(),
-        interval=tuple(interval) if there.value.ndim == 0 else [tuple(ends) for ends in interval],
-        level=there.level,
-        stderr=np.asarray(there.stderr).tolist(),
-        unclipped=np.asarray(there.unclipped).tolist(),
+        value=in_unit.value.tolist(),
+        interval=tuple(interval) if in_unit.value.ndim == 0 else [tuple(ends) for ends in interval],
+        level=in_unit.level,
+        stderr=np.asarray(in_unit.stderr).tolist(),
+        unclipped=np.asarray(in_unit.unclipped).tolist(),
         users=users,
-        epsilon=there.epsilon,
-        delta=there.delta,
-        trust=there.trust,  # type: ignore[arg-type]
-        method=there.method,
-        mode=there.mode,  # type: ignore[arg-type]
-        stages=canonical_plain(list(there.stages)),
+        epsilon=in_unit.epsilon,
+        delta=in_unit.delta,
+        trust=in_unit.trust,  # type: ignore[arg-type]
+        method=in_unit.method,
+        mode=in_unit.mode,  # type: ignore[arg-type]
+        stages=canonical_plain(list(in_unit.stages)),
         values=None
-        if this.settings.values is None or there.function is not None
+        if this.settings.values is None or in_unit.function is not None
         else list(this.settings.values),
         categories=None
         if this.settings.categories is None
         else category_names(this.settings.categories),
         quantiles=None if this.settings.quantiles is None else list(this.settings.quantiles),
-        components=canonical_plain(list(there.components)) or None,
-        function=None if there.function is None else canonical_plain(there.function),
+        components=canonical_plain(list(in_unit.components)) or None,
+        function=None if in_unit.function is None else canonical_plain(in_unit.function),
     )
 
     return encode_lines(WindowEstimate, [event])

@@ -68,15 +68,15 @@ class CalendarDays:
 
         None if it is no unit of the calendar.
         """
-        named, at, zone = text.partition("@")
+        named, separator, zone = text.partition("@")
         unit, colon, weekday = named.partition(":")
         if unit not in LONGEST:
             return None
 
-        known = not colon or (unit == "week" and weekday in WEEKDAYS)
-        require(known, "window", f"be week:WEEKDAY with one of {', '.join(WEEKDAYS)}", text)
+        is_weekday = not colon or (unit == "week" and weekday in WEEKDAYS)
+        require(is_weekday, "window", f"be week:WEEKDAY with one of {', '.join(WEEKDAYS)}", text)
 
-        if at:
+        if separator:
             try:
                 ZoneInfo(zone)
             except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -85,7 +85,7 @@ class CalendarDays:
                     f"window must be in a known time zone, got {zone!r}{hint}"
                 ) from None
 
-        return cls(unit, zone if at else "UTC", WEEKDAYS.index(weekday) if colon else 0)
+        return cls(unit, zone if separator else "UTC", WEEKDAYS.index(weekday) if colon else 0)
 
     def __str__(self) -> str:
         first = f":{WEEKDAYS[self.weekday]}" if self.weekday else ""
@@ -104,9 +104,9 @@ class CalendarDays:
         if not len(micros):
             return micros.astype(np.int64), micros.astype(np.int64)
         bounds = self._boundaries(int(micros.min()), int(micros.max()))
-        place = np.searchsorted(bounds, micros, side="right")
+        index = np.searchsorted(bounds, micros, side="right")
 
-        return bounds[place - 1], bounds[place]
+        return bounds[index - 1], bounds[index]
 
     def _boundaries(self, first: int, last: int) -> Ints:
         """List the midnights at which units begin, from one at or before a time to one after another."""
@@ -117,14 +117,16 @@ class CalendarDays:
                 - timedelta(days=1)
             ).date()
         )
-        found: list[int] = []
+        midnights: list[int] = []
 
-        while not found or found[-1] <= last:
+        while not midnights or midnights[-1] <= last:
             midnight = datetime(day.year, day.month, day.day, tzinfo=zone)
-            found.append((midnight - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1))
+            midnights.append(
+                (midnight - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+            )
             day = self._next(day)
 
-        return np.unique(np.array(found, np.int64))
+        return np.unique(np.array(midnights, np.int64))
 
     def _begin(self, day: date) -> date:
         """Give the first day of the unit that a day lies in."""

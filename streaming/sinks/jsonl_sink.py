@@ -63,9 +63,9 @@ class JsonlSink(SinkOnDisk):
         check_sink_trust(self.trust, events.kind)
         with sink_faults(self._option, str(self._path)):
             for block in events.blocks():
-                data = memoryview(block)
-                while data:
-                    data = data[os.write(self._file, data) :]
+                unwritten = memoryview(block)
+                while unwritten:
+                    unwritten = unwritten[os.write(self._file, unwritten) :]
 
     def flush(self) -> None:
         """Force the lines to the disk."""
@@ -74,26 +74,22 @@ class JsonlSink(SinkOnDisk):
 
     def position(self) -> SinkPosition:
         """Tell the length of the file."""
-        return {"path": str(self._path.resolve()), "bytes": os.fstat(self._file).st_size}
-
-    @property
-    def place(self) -> str:
-        """The file."""
-        return str(self._path.resolve())
+        return {"path": self.place, "bytes": os.fstat(self._file).st_size}
 
     def later(self, position: SinkPosition | None) -> Iterator[bytes]:
         """Give the whole lines after a position."""
-        here = position is not None and position["path"] == str(self._path.resolve())
         with (
             sink_faults(self._option, str(self._path), "be readable"),
             self._path.open("rb") as file,
         ):
-            file.seek(position["bytes"] if here and position is not None else 0)
+            file.seek(
+                position["bytes"] if position is not None and self.is_of_here(position) else 0
+            )
             yield from (line[:-1] for line in file if line.endswith(b"\n"))
 
     def restore(self, position: SinkPosition) -> None:
         """Cut the file back."""
-        if position["path"] != str(self._path.resolve()):
+        if not self.is_of_here(position):
             return  # another file from now on
         size = os.fstat(self._file).st_size
         if size < position["bytes"]:

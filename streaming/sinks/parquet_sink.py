@@ -49,12 +49,12 @@ class ParquetSink(SinkOnDisk):
             numbers = _numbers(Path(location))
 
         rule = "be a folder without other files where parts go"
-        odd = next((number for at, number in enumerate(numbers) if at != number), None)
+        odd = next((number for expected, number in enumerate(numbers) if expected != number), None)
         require(odd is None, option, rule, None if odd is None else str(_part(Path(location), odd)))
 
     def __init__(self, path: Path, *, trust: Trust, option: str = "sink") -> None:
         self.trust = trust
-        self._folder = path
+        self._path = path
         self._option = option
         self._kind: type[Event] | None = None
         self._lines: list[bytes] = []
@@ -87,17 +87,17 @@ class ParquetSink(SinkOnDisk):
         """Write what was collected as the next part."""
         if not self._lines:
             return
-        data = b"\n".join(self._lines)
+        lines = b"\n".join(self._lines)
         table = arrow_json.read_json(
-            pa.BufferReader(data),
-            read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1),
+            pa.BufferReader(lines),
+            read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(lines) + 1),
         )
-        part = _part(self._folder, self._parts)
-        unfinished = part.with_suffix(".unfinished")
+        part_file = _part(self._path, self._parts)
+        unfinished = part_file.with_suffix(".unfinished")
 
-        with sink_faults(self._option, str(self._folder)):
-            if os.path.lexists(part):
-                raise SinkLostError(self._in_the_way(part))
+        with sink_faults(self._option, str(self._path)):
+            if os.path.lexists(part_file):
+                raise SinkLostError(self._in_the_way(part_file))
             unfinished.unlink(missing_ok=True)  # of a run that was killed
 
             with unfinished.open("xb") as file:
@@ -105,46 +105,43 @@ class ParquetSink(SinkOnDisk):
                 file.flush()
                 os.fsync(file.fileno())
 
-            unfinished.rename(part)
+            unfinished.rename(part_file)
 
         self._parts += 1
         self._lines = []
 
     def position(self) -> SinkPosition:
         """Tell the number of parts."""
-        return {"path": str(self._folder.resolve()), "parts": self._parts}
-
-    @property
-    def place(self) -> str:
-        """The folder."""
-        return str(self._folder.resolve())
+        return {"path": self.place, "parts": self._parts}
 
     def later(self, position: SinkPosition | None) -> Iterator[bytes]:
         """Give the events of the parts after a position."""
-        here = position is not None and position["path"] == str(self._folder.resolve())
-        for number in range(position["parts"] if here and position is not None else 0, self._parts):
+        for number in range(
+            position["parts"] if position is not None and self.is_of_here(position) else 0,
+            self._parts,
+        ):
             for row in self._rows(number):
                 yield json.dumps(row, default=str).encode()
 
     def restore(self, position: SinkPosition) -> None:
         """Remove later parts."""
-        if position["path"] != str(self._folder.resolve()):
+        if not self.is_of_here(position):
             return  # another folder from now on
 
         if self._parts < position["parts"]:
             raise ValueError(
                 f"{self._option} must be the folder that this store wrote to ({position['parts']} parts), "
-                f"got {self._parts} parts in {str(self._folder)!r}"
+                f"got {self._parts} parts in {str(self._path)!r}"
             )
 
-        later = [_part(self._folder, number) for number in range(position["parts"], self._parts)]
-        with sink_faults(self._option, str(self._folder)):
-            for part in later:
-                if not _is_ours(part):
-                    raise ValueError(self._in_the_way(part))
+        later = [_part(self._path, number) for number in range(position["parts"], self._parts)]
+        with sink_faults(self._option, str(self._path)):
+            for part_file in later:
+                if not _is_ours(part_file):
+                    raise ValueError(self._in_the_way(part_file))
 
-            for part in later:
-                part.unlink()
+            for part_file in later:
+                part_file.unlink()
 
         self._parts = int(position["parts"])
         self._lines = []
@@ -154,13 +151,13 @@ class ParquetSink(SinkOnDisk):
         self._lines = []
 
     def _rows(self, number: int) -> list[dict[str, object]]:
-        part = _part(self._folder, number)
-        with sink_faults(self._option, str(part), "be readable"):
+        part_file = _part(self._path, number)
+        with sink_faults(self._option, str(part_file), "be readable"):
             try:
-                rows: list[dict[str, object]] = parquet.read_table(part).to_pylist()
+                rows: list[dict[str, object]] = parquet.read_table(part_file).to_pylist()
             except pa.ArrowException:  # its text could hold a value
                 raise SinkLostError(
-                    f"{self._option} must be undamaged, got {str(part)!r}"
+                    f"{self._option} must be undamaged, got {str(part_file)!r}"
                 ) from None
 
         return rows
@@ -179,8 +176,8 @@ def _numbers(folder: Path) -> list[int]:
     """Numbers of the parts in a folder, in order; none if there is no folder."""
     if not folder.exists():
         return []
-    found = [_PART.fullmatch(path.name) for path in folder.iterdir()]
-    numbers = sorted({int(one[1]) for one in found if one is not None})
+    matches = [_PART.fullmatch(path.name) for path in folder.iterdir()]
+    numbers = sorted({int(match[1]) for match in matches if match is not None})
 
     return [
         number for number in numbers if os.path.lexists(_part(folder, number))

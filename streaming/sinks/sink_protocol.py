@@ -179,9 +179,19 @@ class SinkOnDisk(ABC):
 
     kind: ClassVar[str]
     folder: ClassVar[bool] = False
+    _path: Path
 
     @abstractmethod
     def __init__(self, path: Path, *, trust: Trust, option: str = "sink") -> None: ...
+
+    @property
+    def place(self) -> str:
+        """The file or folder, for messages."""
+        return path_on_disk(str(self._path))
+
+    def is_of_here(self, position: SinkPosition | None) -> bool:
+        """Say whether a position is one of this place."""
+        return position is not None and position["path"] == self.place
 
     @classmethod
     def check(cls, location: str, option: str) -> None:

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 APPLICATION_ID = 0x4D454E53  # "MENS": recognizes the file
 SYNCHRONOUS = "FULL"  # a commit is on the disk when it returns
@@ -209,16 +209,16 @@ class Database:
 
     def _fault_line(self, error: Exception) -> StoreError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the extension
-        place = repr(str(self.path))
+        shown_path = repr(str(self.path))
         if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
             return StoreError(
-                f"store must have space on a working disk, got {str(error)!r} for {place}; committed work is safe: "
-                "make space and start again"
+                f"store must have space on a working disk, got {str(error)!r} for {shown_path}; "
+                "committed work is safe: make space and start again"
             )
 
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return StoreError(
-                f"store must be free within {BUSY_SECONDS} s, got {str(error)!r} for {place}"
+                f"store must be free within {BUSY_SECONDS} s, got {str(error)!r} for {shown_path}"
             )
 
         if code in (
@@ -228,11 +228,11 @@ class Database:
             sqlite3.SQLITE_AUTH,
         ):
             return StoreError(
-                f"store must be a file that can be opened, got {str(error)!r} for {place}"
+                f"store must be a file that can be opened, got {str(error)!r} for {shown_path}"
             )
 
         if code == sqlite3.SQLITE_NOTADB:
-            return StoreError(f"store must be a Meanstream store, got {place}")
+            return StoreError(f"store must be a Meanstream store, got {shown_path}")
         return self.damage(f"the file ({getattr(error, 'sqlite_errorname', 'unreadable text')})")
 
 
@@ -260,6 +260,42 @@ def keep_database_to_owner(paths: Iterable[Path]) -> None:
                 if mode & 0o007:
                     rule = "store must be for its owner alone (chmod 600)"
                     raise StoreError(f"{rule}, got mode {mode:04o} of {str(path)!r}") from None
+
+
+@contextmanager
+def new_file(
+    path: Path,
+    name: str,
+    *,
+    mode: int = 0o600,
+    refused: type[Exception] = StoreError,
+    failed: type[Exception] = CopyFailedError,
+) -> Iterator[BinaryIO]:
+    """Make a file that is not there yet, whole or not at all; by default for its owner alone.
+
+    A place that is taken, or cannot be written to, is `refused`; a fault of writing has `failed`.
+    """
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(path, flags, mode)
+    except FileExistsError:
+        raise refused(f"{name} must be a new file, got {str(path)!r}, which exists") from None
+    except OSError as error:
+        raise refused(
+            f"{name} must be in a writable folder, got {str(path)!r} ({error.strerror})"
+        ) from None
+
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(descriptor)
+    except BaseException as error:
+        path.unlink()
+        if isinstance(error, OSError):
+            raise failed(f"{name} must be writable, got {str(path)!r} ({error.strerror})") from None
+
+        raise
 
 
 def create_database_file(path: Path) -> bool:

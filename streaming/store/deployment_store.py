@@ -17,16 +17,8 @@ from meanstream.streaming.store.secret_source import (
     secret_path,
     warn_if_secret_shared,
 )
-from meanstream.streaming.store.state_store import Store, StoreError
+from meanstream.streaming.store.state_store import Store
 from meanstream.streaming.store.store_identity import store_kind
-
-
-def kept_deployment_settings(store: Store) -> dict[str, Any]:
-    """Give the settings that an opened store began with."""
-    settings = store.settings()
-    if settings is None:
-        raise StoreError(f"store must have begun, got {str(store.path)!r}")
-    return settings
 
 
 def kind_of_store(path: Path) -> str | None:
@@ -105,7 +97,7 @@ def open_deployment(
     store, secret = open_deployment_store(
         path, settings_identity(settings), environment=environment
     )
-    named = replace(settings, name=kept_deployment_settings(store)["name"])
+    named = replace(settings, name=store.begun_settings()["name"])
     noise = noise_from_secret(secret, named.name)
 
     return Deployment(store, named, noise, key_derived_from_secret(secret, "sample ids"))

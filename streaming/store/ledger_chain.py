@@ -120,8 +120,8 @@ class LedgerChain:
 
         `names` are those of all agents, by number.
         """
-        for digest, data in zip(self._digests, chained_bytes(rows, names), strict=True):
-            digest.update(data)
+        for digest, chained in zip(self._digests, chained_bytes(rows, names), strict=True):
+            digest.update(chained)
 
         self.rows += len(rows)
         self.value = chain_value(self._start, [digest.digest() for digest in self._digests])
@@ -212,5 +212,5 @@ def joined_ledger_rows(parts: list[LedgerColumns]) -> LedgerColumns:
     """Put rows one after the other."""
     if len(parts) == 1:
         return parts[0]
-    columns = zip(*(part.columns() for part in parts), strict=True)
-    return LedgerColumns(*([value for part in column for value in part] for column in columns))
+    columns = zip(*(rows.columns() for rows in parts), strict=True)
+    return LedgerColumns(*([value for rows in column for value in rows] for column in columns))

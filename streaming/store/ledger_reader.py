@@ -123,8 +123,8 @@ class LedgerReader:
         parts = list[LedgerColumns]()
         ends = dict[int, bytes]()
         query = "SELECT last, chain, data FROM ledger WHERE last > ? ORDER BY last"
-        for ((last, stored, data),) in self._database.blocks(query, (chain.rows,)):
-            rows = self._unpacked(chain.rows, last, data)
+        for ((last, stored, packed),) in self._database.blocks(query, (chain.rows,)):
+            rows = self._unpacked(chain.rows, last, packed)
             self._follow(chain, rows, stored)
 
             if last > seq:

@@ -230,14 +230,14 @@ def _pem(path: Path, option: str, load: Any) -> Any:
 
     try:
         with path.open("rb") as file:
-            data = file.read(_MOST_BYTES)
+            pem = file.read(_MOST_BYTES)
     except OSError as error:
         raise ValueError(
             f"{option} must be a readable file, got {str(path)!r} ({error.strerror})"
         ) from None
 
     try:
-        return load(data)
+        return load(pem)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise ValueError(
             f"{option} must be an Ed25519 key (PEM), got something else in {str(path)!r}"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from meanstream.operators.noise.key_strength import require_strong_key
 from meanstream.operators.noise.keyed import KeyedNoise
+from meanstream.streaming.store.database import new_file
 
 SECRET_VARIABLE = "MEANSTREAM_SECRET"  # noqa: S105 - names, not secrets
 SECRET_FILE_VARIABLE = "MEANSTREAM_SECRET_FILE"  # noqa: S105
@@ -124,21 +125,5 @@ def write_new_secret_file(path: Path, content: bytes, *, what: str, mode: int = 
 
     By default only its owner can read it.
     """
-    try:
-        descriptor = os.open(
-            path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode
-        )
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError:
-            path.unlink()
-            raise
-    except FileExistsError:
-        raise ValueError(f"{what} must be a new file, got {str(path)!r}, which is there") from None
-    except OSError as error:
-        raise ValueError(
-            f"{what} must be in a writable folder, got {str(path)!r} ({error.strerror})"
-        ) from None
+    with new_file(path, what, mode=mode, refused=ValueError, failed=ValueError) as file:
+        file.write(content)

@@ -39,11 +39,11 @@ ENGINES = ("engine", "rounds")
 
 def source_identity_of(store: Store) -> SourceIdentity | None:
     """Tell what a store is filled from; None if no run has said so yet."""
-    found = store.state(_STATE)
+    identity = store.state(_STATE)
 
-    if found is None:
+    if identity is None:
         return None
-    return dict(found)
+    return dict(identity)
 
 
 def saved_lateness(path: Path, option: str) -> float | None:
@@ -78,9 +78,9 @@ def require_source_identity(
         saved |= {"source": found["source"], "cluster": adopted[found["source"]]}
 
     for option, value in found.items():
-        known = saved.get(option, value)
-        if known != value and not (option == "cluster" and known is None):
-            shown = [_typed(option, one) for one in (known, value)]
+        saved_value = saved.get(option, value)
+        if saved_value != value and not (option == "cluster" and saved_value is None):
+            shown = [_typed(option, shown_value) for shown_value in (saved_value, value)]
             way = _way_out(store, option, address if option == "source" and address else shown[1])
             raise StoreError(
                 f"{option} must be {_quoted(option, shown[0])} as in the store that is continued, got "

@@ -171,15 +171,15 @@ class Ledger(LedgerReader):
     def _new(self, agent: Ints, index: Ints) -> Bools:
         """Tell which releases were never charged; of several of one id, the first."""
         # Agents must be known and numbers of releases must follow one another.
-        known = len(self._tables.encoded_names())
+        n_agents = len(self._tables.encoded_names())
         require(
-            int(agent.min()) >= 0 and int(agent.max()) < known,
+            int(agent.min()) >= 0 and int(agent.max()) < n_agents,
             "agent",
-            f"be one of {known}",
+            f"be one of {n_agents}",
             int(agent.max()),
         )
         require(int(index.min()) >= 1, "release_index", "be at least 1", int(index.min()))
-        spent = self._counts(known)
+        spent = self._counts(n_agents)
         new = index > spent[agent]
         once = int(np.bincount(agent).max()) == 1
 
@@ -251,8 +251,8 @@ class Ledger(LedgerReader):
         spent = self._counts(0)
         spent += np.bincount(agent, minlength=len(spent))
         for number in np.unique(agent // CHUNK).tolist():
-            part = spent[number * CHUNK : (number + 1) * CHUNK]
-            self._tables.put_chunk(_SPENT, number, {"count": part.astype(np.int32)})
+            counts = spent[number * CHUNK : (number + 1) * CHUNK]
+            self._tables.put_chunk(_SPENT, number, {"count": counts.astype(np.int32)})
 
     def _refused(self, rows: LedgerRows, agent: Ints, index: Ints, again: Ints) -> list[int]:
         """Compare releases that were charged before with what was charged."""
@@ -288,15 +288,15 @@ class _Charged:
 
     def versions(self, keys: Ints) -> Ints | None:
         """Give the input versions of releases; None if one of them was not charged."""
-        known = np.concatenate(self._keys)
+        keys_so_far = np.concatenate(self._keys)
         versions = np.concatenate(self._versions)
-        order = np.argsort(known)
-        self._keys = [known[order]]
+        order = np.argsort(keys_so_far)
+        self._keys = [keys_so_far[order]]
         self._versions = [versions[order]]
-        at = np.minimum(np.searchsorted(self._keys[0], keys), len(known) - 1)
+        index = np.minimum(np.searchsorted(self._keys[0], keys), len(keys_so_far) - 1)
 
-        if np.array_equal(self._keys[0][at], keys):
-            return self._versions[0][at]
+        if np.array_equal(self._keys[0][index], keys):
+            return self._versions[0][index]
         return None
 
 

@@ -164,12 +164,12 @@ def pack_columns(columns: Columns) -> bytes:
     header: list[_Column] = []
     parts: list[bytes | memoryview] = []
     for name, column in columns.items():
-        given = np.asarray(column)
-        kind = given.dtype.newbyteorder("<").str
+        native = np.asarray(column)
+        kind = native.dtype.newbyteorder("<").str
         if kind not in DTYPES:
             raise TypeError(f"snapshot column must be of type {', '.join(DTYPES)}, got {kind}")
 
-        array = given.astype(kind, copy=False)
+        array = native.astype(kind, copy=False)
         entry = _Column(name, kind, array.shape, kind, 0)
         values = _used(array, entry, parts) if array.ndim == 2 else array.reshape(-1)
         stored = _narrowed(values)
@@ -194,21 +194,21 @@ def unpack_columns(body: bytes) -> Columns:
 
 def _used(array: Array, entry: _Column, parts: list[bytes | memoryview]) -> Array:
     """Give the entries of rows that are not zero, or all between the first and last column that has one."""
-    there = np.ascontiguousarray(array).view(f"u{array.itemsize}") != 0
-    used = np.flatnonzero(there.any(axis=0))
+    is_set = np.ascontiguousarray(array).view(f"u{array.itemsize}") != 0
+    used = np.flatnonzero(is_set.any(axis=0))
     if not len(used):
         return array[:0].reshape(-1)
 
     entry.first = int(used[0])
     entry.last = int(used[-1]) + 1
-    cut = there[:, entry.first : entry.last]
-    if cut.size - int(np.count_nonzero(there)) < cut.size // 8 + _SPARE_BYTES:
+    cut = is_set[:, entry.first : entry.last]
+    if cut.size - int(np.count_nonzero(is_set)) < cut.size // 8 + _SPARE_BYTES:
         return array[:, entry.first : entry.last].reshape(-1)
 
     entry.bitmap = True
     parts.append(np.packbits(cut).tobytes())
     return np.asarray(
-        array[there]
+        array[is_set]
     )  # none is beyond the cut, and whole arrays are searched at a third of the time
 
 
@@ -241,12 +241,12 @@ def _column(body: bytes, start: int, entry: _Column) -> tuple[Array, int]:
     """Read a column; give it and where the next one begins."""
     cut = (*entry.shape[:-1], entry.last - entry.first) if len(entry.shape) == 2 else entry.shape
     size = math.prod(cut)
-    there = None
+    is_set = None
     if entry.bitmap:
         bits = np.frombuffer(body, np.uint8, -(-size // 8), start)
         start += len(bits)
-        there = np.unpackbits(bits, count=size).view(np.bool_).reshape(cut)
-        size = int(np.count_nonzero(there))
+        is_set = np.unpackbits(bits, count=size).view(np.bool_).reshape(cut)
+        size = int(np.count_nonzero(is_set))
 
     stored = np.frombuffer(body, entry.stored, entry.count, start)
     start += stored.nbytes
@@ -257,9 +257,9 @@ def _column(body: bytes, start: int, entry: _Column) -> tuple[Array, int]:
     if len(entry.shape) != 2:
         return values.reshape(entry.shape), start
     column = np.zeros(entry.shape, entry.kind)
-    if there is None:
+    if is_set is None:
         column[:, entry.first : entry.last] = values.reshape(cut)
     else:
-        column[:, entry.first : entry.last][there] = values
+        column[:, entry.first : entry.last][is_set] = values
 
     return column, start

@@ -67,13 +67,13 @@ class Witness:
         A reader must do so before it looks at the store.
         """
         try:
-            found = _RECORD.match(lock_path(path).read_bytes()[:100])
+            record = _RECORD.match(lock_path(path).read_bytes()[:100])
         except OSError:
-            found = None
+            record = None
 
-        if found is None or found[2] is None:
+        if record is None or record[2] is None:
             return cls(path)
-        return cls(path, found[2].decode(), int(found[3]))
+        return cls(path, record[2].decode(), int(record[3]))
 
     def check(self, store: str | None, commits: int) -> None:
         """Compare with what the store itself tells.
@@ -141,9 +141,9 @@ class StoreLock:
 
             os.pwrite(descriptor, _OWNER.format(os.getpid()).encode(), 0)
         except BlockingIOError:
-            found = _RECORD.match(os.pread(descriptor, 100, 0))
+            record = _RECORD.match(os.pread(descriptor, 100, 0))
             os.close(descriptor)
-            owner = "another process" if found is None else f"process {int(found[1])}"
+            owner = "another process" if record is None else f"process {int(record[1])}"
             raise StoreError(
                 f"store must be used by one process, got {str(path)!r} in use by {owner}"
             ) from None
@@ -174,8 +174,8 @@ def _is_still(descriptor: int, path: Path) -> bool:
 
 def lock_path(path: Path) -> Path:
     """Name the lock file of a store."""
-    place = path.resolve()  # a store with two names is one store
-    return place.with_name(place.name + ".lock")
+    resolved = path.resolve()  # a store with two names is one store
+    return resolved.with_name(resolved.name + ".lock")
 
 
 __all__ = ["DamagedStoreError", "EmptyStoreError", "Store", "StoreError"]
@@ -388,6 +388,17 @@ a store keeps its settings; another value needs a new --store, whose budget adds
             return None
         return dict(identity["settings"])
 
+    def begun_settings(self, *kinds: str, with_pairs: str = "") -> dict[str, Any]:
+        """Give the same of a store that has begun, and is of one of some kinds, if any are named."""
+        settings = self.settings()
+        if settings is None:
+            raise StoreError(f"store must have been begun by an engine, got {str(self.path)!r}")
+
+        if kinds:
+            require_store_kind(self.path, settings, *kinds, with_pairs=with_pairs)
+
+        return settings
+
     def require_same(self, settings: Mapping[str, Any], secret: bytes) -> None:
         """Compare with the settings and the secret that the store began with, if it has begun."""
         identity = self.state("identity")
@@ -396,14 +407,14 @@ a store keeps its settings; another value needs a new --store, whose budget adds
         saved = identity["settings"]
         same = f"go on with its --schedule {saved.get('schedule')}"
         require_store_kind(self.path, saved, store_kind(settings), with_pairs=same)
-        given = (
+        named_settings = (
             {**settings, "name": identity["settings"]["name"]}
             if settings.get("name") is None
             else settings
         )
 
         try:
-            require_same_identity(identity, given, secret, what="store")
+            require_same_identity(identity, named_settings, secret, what="store")
         except OtherIdentityError as error:
             raise StoreError(
                 f"{error}{NO_CHANGE if ' as in the store ' in str(error) else ''}"
@@ -471,9 +482,9 @@ def _files_of(path: Path) -> list[Path]:
 
     Its own, SQLite's next to it, and at the end its lock.
     """
-    place = path.resolve()
+    resolved = path.resolve()
     return [
-        place,
-        *(place.with_name(place.name + suffix) for suffix in ("-wal", "-shm")),
+        resolved,
+        *(resolved.with_name(resolved.name + suffix) for suffix in ("-wal", "-shm")),
         lock_path(path),
     ]

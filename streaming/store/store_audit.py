@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from meanstream.operators.validation import require
-from meanstream.streaming.store.database import CopyFailedError
+from meanstream.streaming.store.database import new_file
 from meanstream.streaming.store.ledger_chain import (
     START,
     LedgerColumns,
@@ -109,8 +109,10 @@ class _Prefix:
             )
 
         if rows is not None and head is not None and self._at_rows != head:
-            found = "no head" if self._at_rows is None else self._at_rows.hex()
-            raise OtherLedgerError(f"ledger must have the noted head at row {rows}, got {found}")
+            shown_head = "no head" if self._at_rows is None else self._at_rows.hex()
+            raise OtherLedgerError(
+                f"ledger must have the noted head at row {rows}, got {shown_head}"
+            )
 
         if not self._found:
             raise OtherLedgerError(
@@ -147,20 +149,8 @@ def export_ledger(store: Path, target: Path, *, rows: int | None = None) -> Ledg
         )
 
         export = _Export(opened, count)
-        _create(target)
-        try:
-            with target.open("wb") as file:
-                file.writelines(export.lines())
-                file.flush()
-                os.fsync(file.fileno())
-        except BaseException as error:
-            target.unlink()
-            if isinstance(error, OSError):
-                raise CopyFailedError(
-                    f"export must be writable, got {str(target)!r} ({error.strerror})"
-                ) from None
-
-            raise
+        with new_file(target, "export") as file:
+            file.writelines(export.lines())
 
     return export.report()
 
@@ -196,7 +186,7 @@ class _Export:
             yield _line({"seq": seq, "agent": self._names[agent], "output": output.decode()})
 
         # The numbers hold input versions, which are private: their digest stands for them.
-        digests = [sha256(data).digest() for data in chained_bytes(rows, encoded)]
+        digests = [sha256(chained).digest() for chained in chained_bytes(rows, encoded)]
         self._chain = chain_value(self._chain, digests)
         self._seen.update(rows.agent)
 
@@ -205,18 +195,6 @@ class _Export:
 
 def _line(values: dict[str, Any]) -> bytes:
     return json.dumps(values, separators=(",", ":")).encode("ascii") + b"\n"
-
-
-def _create(target: Path) -> None:
-    """Make the new file, for its owner alone; the owner may hand it on."""
-    try:
-        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    except FileExistsError:
-        raise StoreError(f"export must be a new file, got {str(target)!r}, which exists") from None
-    except OSError as error:
-        raise StoreError(
-            f"export must be in a writable folder, got {str(target)!r} ({error.strerror})"
-        ) from None
 
 
 def back_up_store(store: Path, place: Path) -> LedgerReport:
@@ -235,38 +213,17 @@ def back_up_store(store: Path, place: Path) -> LedgerReport:
         Rows, agents and head of the copy's ledger, to be noted elsewhere.
     """
     with Store.read(store) as opened:
-        _make(place)
         try:
-            opened.copy_to(place)
-            report = audit_ledger(place)
-            _sync(place)
-            _sync(place.parent)
-        except BaseException as error:
-            place.unlink()
-            if isinstance(error, OSError):
-                raise CopyFailedError(
-                    f"backup must be writable, got {str(place)!r} ({error.strerror})"
-                ) from None
+            with new_file(place, "backup"):
+                opened.copy_to(place)
+                report = audit_ledger(place)
 
-            raise
+            _sync(place.parent)
         finally:  # anyone who reads a copy leaves these next to it; there is nothing in them
             for suffix in ("-wal", "-shm"):
                 place.with_name(place.name + suffix).unlink(missing_ok=True)
 
     return report
-
-
-def _make(place: Path) -> None:
-    try:
-        os.close(os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    except FileExistsError:
-        raise StoreError(f"backup must be a new file, got {str(place)!r}, which exists") from None
-    except OSError as error:
-        raise _unwritable(place, error) from None
-
-
-def _unwritable(place: Path, error: OSError) -> StoreError:
-    return StoreError(f"backup must be in a writable folder, got {str(place)!r} ({error.strerror})")
 
 
 def _sync(path: Path) -> None:

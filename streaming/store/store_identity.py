@@ -46,13 +46,13 @@ def require_store_kind(
 
     `with_pairs` says what can be done with a store of agents that query each other instead.
     """
-    found = store_kind(settings)
-    if found in kinds:
+    kind = store_kind(settings)
+    if kind in kinds:
         return
 
-    way_out = f": {with_pairs}" if with_pairs and found == OF_PAIRS else ""
+    way_out = f": {with_pairs}" if with_pairs and kind == OF_PAIRS else ""
     raise StoreError(
-        f"store must be one of {' or of '.join(kinds)}, got {str(path)!r}, one of {found}{way_out}"
+        f"store must be one of {' or of '.join(kinds)}, got {str(path)!r}, one of {kind}{way_out}"
     )
 
 
@@ -114,7 +114,7 @@ def _require_same_histogram(
     saved: Mapping[str, Any], settings: Mapping[str, Any], what: str
 ) -> None:
     """Name what was requested, and not the part of the budget that follows from it."""
-    had, has = (bool(one.get("histogram_share")) for one in (saved, settings))
+    had, has = (bool(settings_of.get("histogram_share")) for settings_of in (saved, settings))
     if had and not has:
         raise OtherIdentityError(
             f"quantiles or exceeds must be given, since the {what} began with one of them, got none"

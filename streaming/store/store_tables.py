@@ -66,8 +66,8 @@ class Contents:
 
     def agrees(self, group: str, marks: Iterable[int]) -> bool:
         """Say whether these are the marks of all rows of a group."""
-        found = list(marks)
-        return self._groups.get(group, (0, 0)) == (len(found), sum(found) % _MODULUS)
+        mark_list = list(marks)
+        return self._groups.get(group, (0, 0)) == (len(mark_list), sum(mark_list) % _MODULUS)
 
     def groups(self) -> list[str]:
         """List the groups that have rows."""
@@ -129,10 +129,10 @@ class StoreTables:
         self._check("agents", lambda: [_name_mark(*row) for row in rows], "agents")
 
         # Numbers of names follow from their place, so that a gap is damage.
-        for number, data in rows:
+        for number, encoded in rows:
             if number != len(names):
                 raise self._database.damage("agents")
-            names += self._read(_NAMES.decode, data, "agents")
+            names += self._read(_NAMES.decode, encoded, "agents")
 
         if len(set(names)) != len(names):
             raise self._database.damage("agents")
@@ -149,8 +149,8 @@ class StoreTables:
         """Read saved columns of one kind, by number."""
         self._check_chunks(kind)
         query = "SELECT number, data FROM chunks WHERE kind = ? ORDER BY number"
-        for ((number, data),) in self._database.blocks(query, (kind,)):
-            yield number, self._read(_unpacked, data, f"{kind} {number}")
+        for ((number, packed),) in self._database.blocks(query, (kind,)):
+            yield number, self._read(_unpacked, packed, f"{kind} {number}")
 
     def outbox(self) -> list[tuple[int, str, bytes]]:
         """List events that were committed and not yet marked as delivered.
@@ -198,9 +198,9 @@ class StoreTables:
 
         # What was under the name leaves the contents before the new value enters.
         self._remove("state", _state_mark, self._database.rows(query, (name,)))
-        data = _encoded(value)
-        self._database.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (name, data))
-        self._add("state", _state_mark, [(name, data)])
+        encoded = _encoded(value)
+        self._database.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (name, encoded))
+        self._add("state", _state_mark, [(name, encoded)])
 
     def add_agents(self, first: int, names: Sequence[str]) -> None:
         """Enter new agents with the numbers from `first` on, the number of those that are there."""
@@ -225,8 +225,8 @@ class StoreTables:
         query = "SELECT number, names FROM agents WHERE number <= ? ORDER BY number DESC LIMIT 1"
         rows = self._database.rows(query, (number,))
         self._remove("agents", _name_mark, rows)
-        ((first, data),) = rows
-        names = self._read(_NAMES.decode, data, "agents")
+        ((first, encoded),) = rows
+        names = self._read(_NAMES.decode, encoded, "agents")
         names[number - first] = name
         renamed = (first, msgspec.json.encode(names))
         self._database.execute("INSERT OR REPLACE INTO agents VALUES (?, ?)", renamed)
@@ -236,13 +236,13 @@ class StoreTables:
     def put_chunk(self, kind: str, number: int, columns: Columns) -> None:
         """Save columns."""
         self._forget_chunk(kind, number)
-        data = sealed(pack_columns(columns))
+        packed = sealed(pack_columns(columns))
         self._database.execute(
-            "INSERT OR REPLACE INTO chunks VALUES (?, ?, ?)", (kind, number, data)
+            "INSERT OR REPLACE INTO chunks VALUES (?, ?, ?)", (kind, number, packed)
         )
 
         # The mark stands for the chunk in the contents: nothing is read back to compare it.
-        mark = self._marks[kind, number] = _chunk_mark(kind, number, data[-CHECKSUM_BYTES:])
+        mark = self._marks[kind, number] = _chunk_mark(kind, number, packed[-CHECKSUM_BYTES:])
         self._known().add(_group(kind), [mark])
 
     def drop_chunks(self, kind: str, numbers: Sequence[int]) -> None:
@@ -338,10 +338,10 @@ class StoreTables:
         return self._contents
 
     def _stored_contents(self) -> bytes:
-        data = self._database.one("SELECT value FROM state WHERE name = ?", (CONTENTS,))
-        if not isinstance(data, bytes):
+        stored = self._database.one("SELECT value FROM state WHERE name = ?", (CONTENTS,))
+        if not isinstance(stored, bytes):
             raise self._database.damage(CONTENTS)
-        return data
+        return stored
 
     def _save_contents(self) -> None:
         if self._contents is not None:

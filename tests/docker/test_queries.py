@@ -42,7 +42,7 @@ def names(kind: type[Metrics]) -> set[str]:
         for family in shown.collect()
         for suffix in (["_info"] if family.type == "info" else SUFFIXES.get(family.type, [""]))
     }
-    return found | {f"meanstream_{name}" for name in shown.live}
+    return found | {f"meanstream_{name}" for name in shown.families.live}
 
 
 AGENTS, ROUNDS, OF_AGENTS, OF_ROUNDS = (

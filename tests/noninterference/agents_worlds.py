@@ -434,18 +434,16 @@ def releases_as(
 
     def forced(self: Agents, agent: Any, *sums: Any) -> None:
         release(self, agent, *sums)
-        pending = sums[-1]
-        for i, (a, index) in enumerate(
-            zip(agent.tolist(), pending.index[-1].tolist(), strict=True)
-        ):
-            counts = pending.votes[-1][i].tolist(), pending.histogram[-1][i].tolist()
-            made = int(pending.total[-1][i]), int(pending.version[-1][i]), *counts
+        piece = sums[-1].pieces[-1]
+        for i, (a, index) in enumerate(zip(agent.tolist(), piece.index.tolist(), strict=True)):
+            counts = piece.votes[i].tolist(), piece.histogram[i].tolist()
+            made = int(piece.total[i]), int(piece.version[i]), *counts
             noised, version, votes, histogram = told.setdefault((self.names[a], index), made)
-            pending.total[-1][i] = self.columns["released_total"][a] = noised
-            pending.votes[-1][i] = self.columns["vote_noised"][a] = votes
+            piece.total[i] = self.columns["released_total"][a] = noised
+            piece.votes[i] = self.columns["vote_noised"][a] = votes
             if histogram:
-                pending.histogram[-1][i] = self.columns["histogram_noised"][a] = histogram
-            pending.version[-1][i] = version
+                piece.histogram[i] = self.columns["histogram_noised"][a] = histogram
+            piece.version[i] = version
 
     with pytest.MonkeyPatch.context() as changes:
         changes.setattr(Agents, "_release", forced)

@@ -81,16 +81,16 @@ def events_with_readers() -> set[tuple[str, bool]]:
 
 
 def metrics_of(kind: type[Metrics]) -> set[str]:
-    states = {"kafka_connected"} if kind.shows_connections else set()
-    states |= FORECASTS.keys() if kind.foretells else set()
-    states |= {"partition_lag_events"} if kind.shows_partitions else set()
+    states = {"kafka_connected"} if kind.families.connections else set()
+    states |= FORECASTS.keys() if kind.families.foretells else set()
+    states |= {"partition_lag_events"} if kind.families.partitions else set()
     return {
-        *kind.counters,
-        *kind.gauges,
-        *kind.distributions,
-        *kind.durations,
-        *kind.live,
-        *kind.process,
+        *kind.families.counters,
+        *kind.families.gauges,
+        *kind.families.distributions,
+        *kind.families.durations,
+        *kind.families.live,
+        *kind.families.process,
         *states,
     }
 
@@ -306,13 +306,15 @@ TWINS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "roles of sinks": one_more_role,
     "kinds of sinks": one_more_in(open_sink.SINKS),
     "events": one_more_in(wire.EVENTS, Release),
-    "metrics of agents": one_more_in(Metrics.gauges),
-    "metrics of rounds": one_more_in(RoundsMetrics.gauges),
-    "metrics of a statistician": one_more_in(StatisticianMetrics.gauges),
-    "metrics of a collaboration": one_more_in(CollaborationMetrics.gauges),
-    "private metrics of a collaboration": one_more_in(PrivateCollaborationMetrics.counters),
-    "private metrics of agents": one_more_in(PrivateMetrics.counters),
-    "private metrics of rounds": one_more_in(PrivateRoundsMetrics.counters),
+    "metrics of agents": one_more_in(Metrics.families.gauges),
+    "metrics of rounds": one_more_in(RoundsMetrics.families.gauges),
+    "metrics of a statistician": one_more_in(StatisticianMetrics.families.gauges),
+    "metrics of a collaboration": one_more_in(CollaborationMetrics.families.gauges),
+    "private metrics of a collaboration": one_more_in(
+        PrivateCollaborationMetrics.families.counters
+    ),
+    "private metrics of agents": one_more_in(PrivateMetrics.families.counters),
+    "private metrics of rounds": one_more_in(PrivateRoundsMetrics.families.counters),
     "metrics of Beam": one_more_in(beam_metrics.COUNTERS),
     "paths of the metrics": one_more_path,
     "routes of the page": one_more_route,

@@ -21,7 +21,6 @@ from meanstream.pipelines.options.option_errors import BadOption, RunFailed, ref
 from meanstream.streaming.agents.agents_releases import releases_of_ledger
 from meanstream.streaming.store.database import DamagedStoreError, StoreError
 from meanstream.streaming.store.deployment_store import (
-    kept_deployment_settings,
     saved_deployment_settings,
 )
 from meanstream.streaming.store.state_store import Store
@@ -94,7 +93,7 @@ def audit_store_rows(
 def _kind_of_store(store: Path) -> tuple[str, dict[str, Any]]:
     """Give the kind of a store and the settings that it began with; refuse kinds without audit."""
     with closing(Store.read(store)) as opened:
-        saved = kept_deployment_settings(opened)
+        saved = opened.begun_settings()
 
     require_store_kind(store, saved, *_AUDITS)
     return store_kind(saved), saved

@@ -23,6 +23,7 @@ from meanstream.pipelines.commands.explain.explain_registry import (
     registry_record_of_agents,
 )
 from meanstream.pipelines.commands.explain.promise_facts import (
+    COLLABORATION_METHODS,
     agents_bounds,
     agents_bounds_lines,
     agents_mechanism,
@@ -170,21 +171,21 @@ def _releases(settings: AgentsSettings) -> dict[str, Any]:
 
     # The first releases, some later ones, and the last.
     shown = np.unique(np.minimum([1, 2, 5, 10, 20, last], last))
-    result: dict[str, Any] = {"schedule": settings.schedule, "index": shown}
+    facts: dict[str, Any] = {"schedule": settings.schedule, "index": shown}
 
     if settings.kept is not None:
-        return result | _forgetting(settings, settings.kept, shown)
+        return facts | _forgetting(settings, settings.kept, shown)
     stddev = (
         np.sqrt(counter.noise_variance(shown) * settings.fresh.variance) * settings.grid.resolution
     )
-    result["noise_stddev_of_the_sum"] = stddev
+    facts["noise_stddev_of_the_sum"] = stddev
 
     # Of a mean the noise falls with the number of samples.
     if isinstance(times, Counts):
-        result["count"] = times.at(shown)
-        result["noise_stddev_of_the_mean"] = stddev / result["count"]
+        facts["count"] = times.at(shown)
+        facts["noise_stddev_of_the_mean"] = stddev / facts["count"]
 
-    return result
+    return facts
 
 
 def _forgetting(
@@ -193,7 +194,7 @@ def _forgetting(
     """Noise of the first releases of an agent that is there at each turn, and of a late one."""
     import numpy as np
 
-    found: dict[str, Any] = {"memory": settings.memory}
+    noise: dict[str, Any] = {"memory": settings.memory}
     times = settings.times
 
     # An agent that is there at each turn: what it has kept by each release.
@@ -201,13 +202,13 @@ def _forgetting(
     count = times.at(index) if isinstance(times, Counts) else index
     weight, _, variance = kept.outlook(count)
     stddev = np.sqrt(variance[shown - 1]) * settings.grid.resolution
-    found["noise_stddev_of_the_sum"] = stddev
+    noise["noise_stddev_of_the_sum"] = stddev
 
     if isinstance(times, Counts):
-        found["count"] = count[shown - 1]
-        found["noise_stddev_of_the_mean"] = stddev / weight[shown - 1]
+        noise["count"] = count[shown - 1]
+        noise["noise_stddev_of_the_mean"] = stddev / weight[shown - 1]
 
-    return found
+    return noise
 
 
 def _promise(options: AgentsOptions) -> str:
@@ -241,18 +242,9 @@ def explain_command_collaboration(
     )
     covariates = explain_covariates(declared)
 
-    known = {
-        "learned_prior": "posterior mean; the prior depends on the count and is fitted to all releases",
-        "pooled_prior": "posterior mean; one prior for all counts, fitted to all releases",
-        "james_stein": "own mean, shrunk to the center of all releases (one normal population)",
-        "tests": "weighted mean of the agents whose release passes a same-mean test (assumes exact classes)",
-        "consensus": "mean of the class that partners of partners reach on a graph (assumes exact classes)",
-        "none": "every agent alone",
-    }
-
     return {
         "method": name,
-        "estimate": known[name],
+        "estimate": COLLABORATION_METHODS[name],
         "cost": "none: it reads public releases, and the raw mean of an agent only enters its own estimate",
         "level": options.level,
         "coverage": options.coverage,

@@ -57,7 +57,7 @@ def promise_of_agents(settings: AgentsSettings) -> list[PromiseFact]:
     from meanstream.pipelines.commands.explain.promise_facts import explain_odds_of_agents
 
     persons = settings.per_person is not None
-    most = settings.most_releases
+    releases = settings.most_releases
     guess = explain_odds_of_agents(settings)["guessed_right"]
     unit = "all samples of one person in one agent" if persons else "one sample"
 
@@ -71,8 +71,8 @@ def promise_of_agents(settings: AgentsSettings) -> list[PromiseFact]:
         *_budget(settings.epsilon, settings.delta, guess, "over all releases of an agent"),
         PromiseFact(
             name="horizon",
-            value=ENDLESS if most is None else most,
-            loss=math.inf if most is None else most,
+            value=ENDLESS if releases is None else releases,
+            loss=math.inf if releases is None else releases,
             meaning="largest number of releases of an agent, which share the budget",
         ),
         _shown(
@@ -300,23 +300,27 @@ class Difference:
 
 def explain_diff(old: Path, new: Path, *, as_json: bool) -> bool:
     """Print the differences; say whether anything is weaker."""
-    kinds, found = zip(*(_read(path) for path in (old, new)), strict=True)
+    kinds, options = zip(*(_read(path) for path in (old, new)), strict=True)
     if kinds[0] != kinds[1]:
         raise BadOption(
             f"diff must be two files of agents or two of rounds, got {kinds[0]} and {kinds[1]}"
         )
 
-    differences = sorted(differences_of(*found), key=lambda one: VERDICTS.index(one.verdict))
+    differences = sorted(
+        differences_of(*options), key=lambda difference: VERDICTS.index(difference.verdict)
+    )
     if as_json:
         rows = {
-            verdict: [_row(one) for one in differences if one.verdict == verdict]
+            verdict: [
+                _row(difference) for difference in differences if difference.verdict == verdict
+            ]
             for verdict in VERDICTS
         }
         print_options_json({"kind": kinds[0], "old": str(old), "new": str(new), **rows})
     else:
         sys.stdout.writelines(_lines(old, new, differences))
 
-    return any(one.verdict == WEAKER for one in differences)
+    return any(difference.verdict == WEAKER for difference in differences)
 
 
 def differences_of(
@@ -327,18 +331,22 @@ def differences_of(
     The promise by its facts, then each option by its bearing.
     """
     said = set()
-    for one, other in zip(_promise(old), _promise(new), strict=True):
-        if one.loss != other.loss or one.value != other.value:
+    for before_fact, after_fact in zip(_promise(old), _promise(new), strict=True):
+        if before_fact.loss != after_fact.loss or before_fact.value != after_fact.value:
             verdict = (
-                CHANGED if one.loss == other.loss else WEAKER if other.loss > one.loss else STRONGER
+                CHANGED
+                if before_fact.loss == after_fact.loss
+                else WEAKER
+                if after_fact.loss > before_fact.loss
+                else STRONGER
             )
-            said.add(one.name.replace(" ", "_"))
+            said.add(before_fact.name.replace(" ", "_"))
             yield Difference(
                 verdict=verdict,
-                what=one.name,
-                old=one.value,
-                new=other.value,
-                meaning=other.meaning,
+                what=before_fact.name,
+                old=before_fact.value,
+                new=after_fact.value,
+                meaning=after_fact.meaning,
             )
 
     for name, bearing in (AGENTS_BEARING if _is_of_agents(old) else ROUNDS_BEARING).items():
@@ -394,11 +402,13 @@ def _text(value: Any) -> str:
 
 def _lines(old: Path, new: Path, differences: list[Difference]) -> Iterator[str]:
     yield f"{old} -> {new}\n"
-    for one in differences:
-        pair = " -> ".join(_text(value) for value in (one.old, one.new))
-        yield f"{one.verdict:<9} {one.what}: {pair} ({one.meaning})\n"
+    for difference in differences:
+        pair = " -> ".join(_text(value) for value in (difference.old, difference.new))
+        yield f"{difference.verdict:<9} {difference.what}: {pair} ({difference.meaning})\n"
 
-    counts = (sum(one.verdict == verdict for one in differences) for verdict in VERDICTS)
+    counts = (
+        sum(difference.verdict == verdict for difference in differences) for verdict in VERDICTS
+    )
     yield (
         ", ".join(f"{count} {verdict}" for count, verdict in zip(counts, VERDICTS, strict=True))
         + "\n"
@@ -435,15 +445,15 @@ def read_run_file(path: Path) -> AgentsOptions | RoundsOptions:
     commands: Any = typer.main.get_command(_READERS)
     kind = "rounds" if _is_of_rounds(path) else "agents"
     with commands.commands[kind].make_context(kind, ["--config", str(path)]) as context:
-        given = {
+        values = {
             name: value
             for name, value in context.params.items()
             if name not in ("print_config", "help_all")
         }
 
     if kind == "rounds":
-        return RoundsOptions(**given)
-    return AgentsOptions(**given)
+        return RoundsOptions(**values)
+    return AgentsOptions(**values)
 
 
 def _is_of_rounds(path: Path) -> bool:

@@ -35,8 +35,8 @@ def explained_pairs(options: ExplainAgentsOptions, *, registry: bool) -> dict[st
     from meanstream.pipelines.options.store_settings import pairs_of_store
 
     # A store knows how many agents could pool; options do not.
-    found = pairs_of_store(options.store) if options.of_store else None
-    if found is None and (options.of_store or options.schedule not in PAIRWISE):
+    pairs = pairs_of_store(options.store) if options.of_store else None
+    if pairs is None and (options.of_store or options.schedule not in PAIRWISE):
         return None
 
     if registry:
@@ -45,8 +45,8 @@ def explained_pairs(options: ExplainAgentsOptions, *, registry: bool) -> dict[st
             "reader; add --json for all facts"
         )
 
-    if found is not None:
-        return explain_pairs_facts(*found)
+    if pairs is not None:
+        return explain_pairs_facts(*pairs)
 
     from meanstream.pipelines.options.pairwise_options import pairwise_options
 
@@ -104,7 +104,7 @@ def explain_pairs_text(facts: dict[str, Any]) -> str:
     total = facts["total"]
     releases = facts["releases"]
     pooled = ", ".join(
-        f"{one['readers']}: {one['epsilon']:.4g}" for one in facts["readers_who_pool"]
+        f"{row['readers']}: {row['epsilon']:.4g}" for row in facts["readers_who_pool"]
     )
     lines = [
         *(f"{name.replace('_', ' '):<16}{said}" for name, said in facts["answer"].items()),

@@ -164,20 +164,20 @@ def _public(settings: RoundsSettings) -> str:
 def _bounds(settings: RoundsSettings, estimator: Estimator) -> dict[str, Any]:
     if settings.categories is not None:
         names = category_names(settings.categories)
-        rest = (
+        unknown_text = (
             "private dead letters (unknown_category); their users take part, with a random category"
         )
 
         # One category may take all values that are none of the others.
         others = [
             name
-            for name, one in zip(names, settings.categories, strict=True)
-            if one.endswith(OTHER)
+            for name, category in zip(names, settings.categories, strict=True)
+            if category.endswith(OTHER)
         ]
 
         return {
             "categories": names,
-            "values_outside": f"are {others[0]}" if others else f"become {rest}",
+            "values_outside": f"are {others[0]}" if others else f"become {unknown_text}",
         }
 
     return {
@@ -261,9 +261,9 @@ def _asks(step: Any, estimator: Any) -> str:
         return asks
     each = step.folds.participation
     epsilon = step.epsilon / step.folds.participation
-    some = f"{each} of {step.folds.coordinates} {estimator.features_of}"
+    coordinates = f"{each} of {step.folds.coordinates} {estimator.features_of}"
 
-    return f"{asks} About {some}, which a public hash chooses, at epsilon {epsilon:g}"
+    return f"{asks} About {coordinates}, which a public hash chooses, at epsilon {epsilon:g}"
 
 
 def _mechanisms(settings: RoundsSettings, estimator: Estimator, users: int) -> list[dict[str, Any]]:
@@ -403,7 +403,7 @@ def _carried_lines(carried: dict[str, Any] | None) -> list[str]:
 
 
 def _numbers(bound: float | tuple[float, ...]) -> str:
-    return ",".join(f"{x:g}" for x in (bound if isinstance(bound, tuple) else (bound,)))
+    return ",".join(f"{number:g}" for number in (bound if isinstance(bound, tuple) else (bound,)))
 
 
 def _differ_lines(differ: dict[str, Any]) -> list[str]:

@@ -60,14 +60,14 @@ def simulated_channels(
         return []
     answer = ring_module(SIMULATOR).simulate_round(_config(settings, users, None), estimator)
     half = simulated_half_bounds(settings)
-    found = []
+    rows = []
 
     for name in sorted(
         (_texts(estimator.describe()) | _texts(list(answer.stages))) & set(CHANNELS)
     ):
         channel = make_channel(name, estimator.epsilon)
         noise = float(channel.variance([0.0])[0]) ** 0.5
-        found.append(
+        rows.append(
             {
                 "channel": name,
                 "epsilon": channel.spend(),
@@ -77,7 +77,7 @@ def simulated_channels(
             }
         )
 
-    return found
+    return rows
 
 
 def _texts(value: Any) -> set[str]:
@@ -91,7 +91,7 @@ def _texts(value: Any) -> set[str]:
         else ()
     )
 
-    return {text for part in parts for text in _texts(part)}
+    return {text for element in parts for text in _texts(element)}
 
 
 def simulated_users_who_differ(settings: RoundsSettings, users: int) -> dict[str, Any]:
@@ -148,18 +148,18 @@ def _config(settings: RoundsSettings, users: int, law: str | None, **changes: An
 def _simulated(settings: RoundsSettings, users: int, law: str | None) -> dict[str, Any]:
     half = simulated_half_bounds(settings)
     name, _, number = (law or "").partition(":")
-    place = {"data": PLACES[name]} if name in PLACES else {}
-    own = _config(settings, users, law, **place)
-    alone = _config(settings, users, law, estimator=estimator_taken_for("no search"), **place)
-    asked = [(own, settings.estimator_for(users)), (alone, alone.build())]
-    found, plain = ring_module(SIMULATOR).simulate_rounds_alike(asked)
+    data = {"data": PLACES[name]} if name in PLACES else {}
+    config = _config(settings, users, law, **data)
+    alone = _config(settings, users, law, estimator=estimator_taken_for("no search"), **data)
+    asked = [(config, settings.estimator_for(users)), (alone, alone.build())]
+    simulated, plain = ring_module(SIMULATOR).simulate_rounds_alike(asked)
     spread = f"{name}:{float(number) * half:g}" if law else "none"
 
     return {
         "law": f"{float(number):.1%} at the lower end" if name == "far" else spread,
-        "coverage": found.coverage,
-        "root_mean_squared_error": found.mse**0.5 * half,
-        "of_one_shot": (found.mse / plain.mse) ** 0.5,
+        "coverage": simulated.coverage,
+        "root_mean_squared_error": simulated.mse**0.5 * half,
+        "of_one_shot": (simulated.mse / plain.mse) ** 0.5,
     }
 
 

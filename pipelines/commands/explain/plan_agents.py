@@ -238,6 +238,7 @@ class PlanAgentsOptions:
         asked = ShareQueries(
             shares_release_settings(settings, self.horizon), self._questions()[0], self.level
         )
+
         return forecast_shares(self._crowd(settings), asked, center=self.mean)
 
     def forecast(self, settings: AgentsSettings) -> AgentsForecast:
@@ -263,8 +264,8 @@ class PlanAgentsOptions:
         crowd = self._crowd(settings)
 
         def error(left: float) -> float:
-            part = replace(crowd, spread=left * crowd.spread)
-            return forecast_together(part, settings, level=self.level).rows[1].together
+            narrowed = replace(crowd, spread=left * crowd.spread)
+            return forecast_together(narrowed, settings, level=self.level).rows[1].together
 
         return planned_with_covariates(declared, error)
 
@@ -328,17 +329,17 @@ def plan_agents(options: PlanAgentsOptions) -> None:
     """  # noqa: D301 - click reads the escape
     with refusing_options():
         settings = options.settings()
-        found = options.forecast(settings)
+        forecast = options.forecast(settings)
         unit = explain_unit_facts(settings)
         shares = options.shares(settings)
         covariates = options.with_covariates(settings)
 
     if options.json:
-        more: dict[str, Any] = {"shares": [asdict(row) for row in shares]} if shares else {}
-        more |= {} if covariates is None else {"covariates": covariates}
-        print_options_json(found.as_dict() | more | {"unit": unit})
+        further: dict[str, Any] = {"shares": [asdict(row) for row in shares]} if shares else {}
+        further |= {} if covariates is None else {"covariates": covariates}
+        print_options_json(forecast.as_dict() | further | {"unit": unit})
     else:
-        _print_tables(found)
+        _print_tables(forecast)
         if shares:
             _print_shares(shares)
 
@@ -369,8 +370,8 @@ def _print_tables(found: AgentsForecast) -> None:
     table.add_column("together", justify="right")
 
     for row in found.rows:
-        errors = (f"{x:.3g}" for x in (row.alone, row.together, row.sampling, row.privacy))
-        intervals = (f"± {x:.3g}" for x in (row.half_width_alone, row.half_width))
+        errors = (f"{width:.3g}" for width in (row.alone, row.together, row.sampling, row.privacy))
+        intervals = (f"± {width:.3g}" for width in (row.half_width_alone, row.half_width))
         table.add_row(f"{row.quantile:.0%}", f"{row.samples:,}", *errors, *intervals)
 
     console = Console(width=120, highlight=False)
@@ -418,7 +419,9 @@ def _print_shares(rows: list[SharesRow]) -> None:
         table.add_column(name, justify="left" if name == "question" else "right")
 
     for row in rows:
-        together, released = (f"± {x:.3g}" for x in (row.half_width, row.half_width_released))
+        together, released = (
+            f"± {width:.3g}" for width in (row.half_width, row.half_width_released)
+        )
         cells = (
             f"{row.alone:.3g}",
             f"{row.together:.3g}",

@@ -201,16 +201,16 @@ def plan_rounds(options: PlanOptions) -> None:
 
     with refusing_options():
         sizes, users = read_sizes_of(str(options.sizes), options.users, who="users")
-        found = forecast_of_plan(options, sizes, users)
+        forecast = forecast_of_plan(options, sizes, users)
 
     from meanstream.operators.forecast.rounds_forecast import Forecast
 
     if options.json:
-        print_options_json(found.as_dict() | {"sizes": sizes.describe()})
-    elif isinstance(found, Forecast):
-        _print_table(found)
+        print_options_json(forecast.as_dict() | {"sizes": sizes.describe()})
+    elif isinstance(forecast, Forecast):
+        _print_table(forecast)
     else:
-        _print_family(found)
+        _print_family(forecast)
 
 
 def plan_options_with_store(options: PlanOptions) -> PlanOptions:
@@ -219,7 +219,7 @@ def plan_options_with_store(options: PlanOptions) -> PlanOptions:
         return options
 
     # Only what was left at its default is taken from the store.
-    kept = settings_of_rounds_store(options.store)
+    settings = settings_of_rounds_store(options.store)
     default = {field.name: field.default for field in fields(PlanOptions)}
     names = ("epsilon", "lower", "upper", "sizes", "users", "between_users", "tails", "level")
     left = [name for name in names if getattr(options, name) == default[name]]
@@ -227,13 +227,13 @@ def plan_options_with_store(options: PlanOptions) -> PlanOptions:
     with refusing_options():
         for name in ("lower", "upper"):
             require(
-                isinstance(getattr(kept, name), float),
+                isinstance(getattr(settings, name), float),
                 "store",
                 "be one of a single mean",
                 str(options.store),
             )
 
-    return replace(options, **{name: getattr(kept, name) for name in left})
+    return replace(options, **{name: getattr(settings, name) for name in left})
 
 
 def forecast_of_plan(
@@ -278,19 +278,24 @@ def _print_table(found: Forecast) -> None:
 
     table.add_column("assumes of the users")
     table.add_column("who sees samples")
-    taken = {found.recommended, found.curator.name}
-    for one in (*found.candidates, *found.curators):
-        name = f"{one.name} ({one.kind})" if one.kind else one.name
-        row = [f"[bold]{name}[/bold]" if one.name in taken else name, f"{one.mse:.2e}"]
+    chosen = {found.recommended, found.curator.name}
+    for candidate in (*found.candidates, *found.curators):
+        name = f"{candidate.name} ({candidate.kind})" if candidate.kind else candidate.name
+        row = [f"[bold]{name}[/bold]" if candidate.name in chosen else name, f"{candidate.mse:.2e}"]
         weighs = (
-            one.half_width < found.sampling_half_width
+            candidate.half_width < found.sampling_half_width
         )  # users by size, hence another sampling error
-        row += [f"{one.half_width:.3g}", "-" if weighs else f"{one.privacy_half_width:.3g}"]
+        row += [
+            f"{candidate.half_width:.3g}",
+            "-" if weighs else f"{candidate.privacy_half_width:.3g}",
+        ]
 
         if found.target_half_width is not None:
-            row.append("-" if one.users_needed is None else f"{one.users_needed:,}")
+            row.append("-" if candidate.users_needed is None else f"{candidate.users_needed:,}")
 
-        table.add_row(*row, one.assumes, "no one" if one.trust == "local" else "the curator")
+        table.add_row(
+            *row, candidate.assumes, "no one" if candidate.trust == "local" else "the curator"
+        )
 
     console = Console(width=120, highlight=False)
 
@@ -365,19 +370,21 @@ def _print_family(found: FamilyForecast) -> None:
         table.add_column(f"users for {found.target_half_width:g}", justify="right")
 
     table.add_column("assumes")
-    for one in found.candidates:
+    for candidate in found.candidates:
         row = [
-            f"[bold]{one.name}[/bold]" if one.name == found.recommended else one.name,
-            f"{one.mse:.2e}",
+            f"[bold]{candidate.name}[/bold]"
+            if candidate.name == found.recommended
+            else candidate.name,
+            f"{candidate.mse:.2e}",
         ]
 
-        if one.half_width is not None:
-            row.append(f"{one.half_width:.3g}")
+        if candidate.half_width is not None:
+            row.append(f"{candidate.half_width:.3g}")
 
         if found.target_half_width is not None:
-            row.append("-" if one.users_needed is None else f"{one.users_needed:,}")
+            row.append("-" if candidate.users_needed is None else f"{candidate.users_needed:,}")
 
-        table.add_row(*row, one.assumes)
+        table.add_row(*row, candidate.assumes)
 
     console = Console(width=120, highlight=False)
     console.print(table)

@@ -64,7 +64,7 @@ def explain_together(
     if len(configs) < 2:
         raise BadOption(f"configs must be two files or more, got {str(configs[0])!r}")
     parts = [_part(path) for path in configs]
-    names = [part.name for part in parts if part.name is not None]
+    names = [deployment.name for deployment in parts if deployment.name is not None]
     twice = next((name for name in names if names.count(name) > 1), None)
 
     if twice is not None:
@@ -93,15 +93,15 @@ def _sum_of(parts: Sequence[Part]) -> dict[str, Any]:
     >>> round(total["epsilon"], 1), total["delta"], total["pure_epsilon"]
     (14.0, 1e-06, 15.0)
     """
-    tails = math.fsum(part.tails for part in parts)
-    slack = math.fsum(part.slack for part in parts)
-    delta = math.fsum(part.delta for part in parts)
+    tails = math.fsum(deployment.tails for deployment in parts)
+    slack = math.fsum(deployment.slack for deployment in parts)
+    delta = math.fsum(deployment.delta for deployment in parts)
     pure = not delta
     # What is known by (epsilon, delta) alone fails with its delta; the rest pays for the sum.
     unknown = math.fsum(p.delta for p in parts if p.mu is None and p.losses is None)
     total_delta = TOLD_DELTA if pure else delta
     composed = _composed(parts).epsilon(max(total_delta - unknown - tails, 0.0))
-    epsilon = min(composed, math.fsum(part.epsilon for part in parts)) + slack
+    epsilon = min(composed, math.fsum(deployment.epsilon for deployment in parts)) + slack
 
     return {
         "deployments": [
@@ -118,7 +118,11 @@ def _sum_of(parts: Sequence[Part]) -> dict[str, Any]:
         "together": {
             "epsilon": epsilon,
             "delta": total_delta,
-            **({"pure_epsilon": math.fsum(part.epsilon for part in parts) + slack} if pure else {}),
+            **(
+                {"pure_epsilon": math.fsum(deployment.epsilon for deployment in parts) + slack}
+                if pure
+                else {}
+            ),
             "how": HOW,
         },
     }
@@ -135,18 +139,18 @@ def _composed(parts: Sequence[Part]) -> LossDistribution:
         three_point_losses,
     )
 
-    gaussian = [part.mu for part in parts if part.mu is not None]
+    gaussian = [deployment.mu for deployment in parts if deployment.mu is not None]
     losses = [
-        three_point_losses(part.epsilon) if part.losses is None else part.losses
-        for part in parts
-        if part.mu is None
+        three_point_losses(deployment.epsilon) if deployment.losses is None else deployment.losses
+        for deployment in parts
+        if deployment.mu is None
     ]
 
     if gaussian:
         losses.append(gaussian_losses(group_mu(gaussian)))
 
-    step = common_step([max(abs(float(one.losses[0])), float(one.losses[-1])) for one in losses])
-    return composed_losses([regridded_losses(one, step) for one in losses])
+    step = common_step([max(abs(float(loss.losses[0])), float(loss.losses[-1])) for loss in losses])
+    return composed_losses([regridded_losses(loss, step) for loss in losses])
 
 
 def _part(path: Path) -> Part:

@@ -21,6 +21,15 @@ if TYPE_CHECKING:
     from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 
 
+COLLABORATION_METHODS = {
+    "learned_prior": "posterior mean; the prior depends on the count and is fitted to all releases",
+    "pooled_prior": "posterior mean; one prior for all counts, fitted to all releases",
+    "james_stein": "own mean, shrunk to the center of all releases (one normal population)",
+    "tests": "weighted mean of the agents whose release passes a same-mean test (assumes exact classes)",
+    "consensus": "mean of the class that partners of partners reach on a graph (assumes exact classes)",
+    "none": "every agent alone",
+}
+"""How each collaboration estimates a mean."""
 CONTENTS = {
     "sample": ("The value of each single sample", "which of two equally likely values it has"),
     "person": (
@@ -184,29 +193,37 @@ EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 def explain_odds_of_agents(settings: AgentsSettings) -> dict[str, Any]:
     """Give the odds of an adversary who knows everything else; as plain data."""
     delta = 0.0 if settings.mu is None else settings.delta
-    one = (settings.epsilon, delta, settings.mu)
+    guarantee = (settings.epsilon, delta, settings.mu)
     if settings.per_person is None:
-        many = (GROUP * settings.epsilon, 0.0, None if settings.mu is None else GROUP * settings.mu)
-        found = _odds("a sample", one, f"{GROUP} samples of one person", many)
-        return found | {"guessed_right": settings.guessed_right}
+        several = (
+            GROUP * settings.epsilon,
+            0.0,
+            None if settings.mu is None else GROUP * settings.mu,
+        )
+        facts = _odds("a sample", guarantee, f"{GROUP} samples of one person", several)
+        return facts | {"guessed_right": settings.guessed_right}
 
-    many = (
+    several = (
         GROUP * settings.epsilon,
         0.0,
         None if settings.mu is None else math.sqrt(GROUP) * settings.mu,
     )
 
-    found = _odds(
-        "a person's samples in an agent", one, f"a person's samples in {GROUP} agents", many
+    facts = _odds(
+        "a person's samples in an agent",
+        guarantee,
+        f"a person's samples in {GROUP} agents",
+        several,
     )
-    return found | {"guessed_right": settings.guessed_right}
+
+    return facts | {"guessed_right": settings.guessed_right}
 
 
 def explain_odds_of_rounds(*, samples: bool, epsilon: float, delta: float) -> dict[str, Any]:
     """Say the same of rounds, where a sample is protected or all that a user sends within a window."""
     of, several = ("a sample", "samples") if samples else ("a user's window", "windows")
-    many = (GROUP * epsilon, min(GROUP * delta, 0.5), None)
-    return _odds(of, (epsilon, delta, None), f"{GROUP} {several} of one user", many)
+    guarantee = (GROUP * epsilon, min(GROUP * delta, 0.5), None)
+    return _odds(of, (epsilon, delta, None), f"{GROUP} {several} of one user", guarantee)
 
 
 def _odds(of: str, one: Guarantee, several: str, many: Guarantee) -> dict[str, Any]:
@@ -231,6 +248,7 @@ def explain_odds_lines(odds: dict[str, Any]) -> list[str]:
     if odds["belief_after"] is None:
         return []
     cases = "always" if odds["cases"] == 1 else f"in {odds['cases']:.0%} of cases"
+
     return [
         f"odds            a belief of {odds['belief']:.0%} in the true value of {odds['of']} grows to at most"
         f" {100 * odds['belief_after']:.3g}%, {cases}"
@@ -241,7 +259,7 @@ def explain_errors_of_agents(
     settings: AgentsSettings, releases_of: Callable[[AgentsSettings], dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Give the noise of the releases for several values of epsilon; a counter may adapt to each."""
-    found = []
+    rows = []
     for epsilon in sorted({*EPSILONS, settings.epsilon}):
         try:
             releases = releases_of(replace(settings, epsilon=epsilon))
@@ -249,9 +267,9 @@ def explain_errors_of_agents(
             continue
 
         of = "noise_stddev_of_the_mean" if "count" in releases else "noise_stddev_of_the_sum"
-        found.append({"epsilon": epsilon, of: releases[of]})
+        rows.append({"epsilon": epsilon, of: releases[of]})
 
-    return found
+    return rows
 
 
 def explain_errors_of_agents_lines(
@@ -288,21 +306,21 @@ def explain_errors_of_rounds(
     settings: RoundsSettings, users: int, scale: float
 ) -> list[dict[str, float]]:
     """Give the predicted standard error of a window for several values of epsilon."""
-    found = []
+    rows = []
     for epsilon in sorted({*EPSILONS, settings.epsilon}):
         try:
-            one = replace(settings, epsilon=epsilon, user_budget=None).estimator_for(users)
+            estimator = replace(settings, epsilon=epsilon, user_budget=None).estimator_for(users)
         except ValueError:  # an estimator may need more than so small an epsilon, or other users
             continue
 
-        found.append(
+        rows.append(
             {
                 "epsilon": epsilon,
-                "predicted_stderr": float(one.describe()["predicted_stderr"]) * scale,
+                "predicted_stderr": float(estimator.describe()["predicted_stderr"]) * scale,
             }
         )
 
-    return found
+    return rows
 
 
 def explain_errors_of_rounds_lines(errors: list[dict[str, float]], *, planned: bool) -> list[str]:
@@ -421,14 +439,14 @@ def explain_histogram_lines(found: dict[str, Any] | None) -> list[str]:
     if found is None:
         return []
     unknown = ["the requested quantiles"] if found["quantiles"] is None else []
-    asked = unknown + query_labels(found["quantiles"] or (), found["exceeds"])
+    labels = unknown + query_labels(found["quantiles"] or (), found["exceeds"])
 
     return [
         f"histogram       {found['share']:g} of the budget (of {found['of']}): {found['what']},",
         f"                {found['when']};",
         f"                sensitivity {found['sensitivity']:.4g}, "
         f"noise sd {found['noise_stddev_of_a_bin']:.4g} per bin; {found['total']}",
-        f"answers         {', '.join(asked) or 'the requested figures'}: {found['answers']}",
+        f"answers         {', '.join(labels) or 'the requested figures'}: {found['answers']}",
     ]
 
 
@@ -447,11 +465,11 @@ def explain_covariates(declared: AgentCovariates | None) -> dict[str, Any] | Non
         "agents": len(declared.names),
         "attributes": [
             {
-                "name": one.name,
-                "kind": one.kind,
-                **({"levels": len(one.levels)} if isinstance(one, Category) else {}),
+                "name": attribute.name,
+                "kind": attribute.kind,
+                **({"levels": len(attribute.levels)} if isinstance(attribute, Category) else {}),
             }
-            for one in declared.design.attributes
+            for attribute in declared.design.attributes
         ],
         "public": "declared public: nothing protects them, and estimates of others may show them",
         "cost": "none: their effects are learned from releases; another file needs no budget and no new store",
@@ -463,10 +481,10 @@ def explain_covariates_lines(found: dict[str, Any] | None) -> Iterator[str]:
     if found is None:
         return
     named = ", ".join(
-        f"{one['name'][:40]} ({one['levels']} levels)"
-        if "levels" in one
-        else f"{one['name'][:40]} (number)"
-        for one in found["attributes"]
+        f"{attribute['name'][:40]} ({attribute['levels']} levels)"
+        if "levels" in attribute
+        else f"{attribute['name'][:40]} (number)"
+        for attribute in found["attributes"]
     )
     yield f"covariates      {found['agents']:,} agents have a row: {named}"
     yield f"                {found['public']}"
@@ -479,7 +497,7 @@ def planned_with_covariates(
     """Say what covariates would bring if they explained some shares of the spread."""
     return {
         "agents": len(declared.names),
-        "attributes": [one.name for one in declared.design.attributes],
+        "attributes": [attribute.name for attribute in declared.design.attributes],
         "error_if_they_explain": {share: error((1 - share) ** 0.5) for share in SHARES},
     }
 
@@ -489,6 +507,7 @@ def planned_with_covariates_line(found: dict[str, Any]) -> str:
     errors = found["error_if_they_explain"]
     shares = (f"{s * 100:.0f} %" for s in errors)
     values = (f"{e:.3g}" for e in errors.values())
+
     return (
         f"Public covariates ({len(found['attributes'])} attributes of {found['agents']:,} agents): if they explain "
         f"{' / '.join(shares)} of the variance of the means, the error together at the median count is "

@@ -61,7 +61,7 @@ def report(
     _check_report_path(out, store=store, read={"result": result})
 
     try:
-        found = report_of_store(store) if store is not None else report_of_result(Path(str(result)))
+        page = report_of_store(store) if store is not None else report_of_result(Path(str(result)))
     except StoreError as error:
         raise BadOption(str(error)) from None
 
@@ -69,18 +69,18 @@ def report(
     typed = report_part_command_line(
         words, {"store": store and store.name, "result": result and result.name}
     )
-    found = replace(
-        found,
-        parts=[*found.parts, ReportPart(title="The command that made this report", lines=typed)],
+    page = replace(
+        page,
+        parts=[*page.parts, ReportPart(title="The command that made this report", lines=typed)],
     )
-    save_output("out", out, report_parts_as_html(found).encode())
+    save_output("out", out, report_parts_as_html(page).encode())
 
     if as_json:
         print_options_json(
             {
                 "report": str(out),
-                "title": found.title,
-                "parts": [part.title for part in found.parts],
+                "title": page.title,
+                "parts": [part.title for part in page.parts],
             }
         )
     else:

@@ -115,7 +115,7 @@ def windows_chart(rows: Sequence[Mapping[str, Any]]) -> str:
     ends = [
         np.array(last[end] if vector else [row[end] for row in rows]) for end in ("lower", "upper")
     ]
-    at = (
+    positions = (
         np.arange(1, len(value) + 1)
         if vector
         else np.array([row["start"][:19] for row in rows], "datetime64[s]")
@@ -133,7 +133,7 @@ def windows_chart(rows: Sequence[Mapping[str, Any]]) -> str:
 
     def draw(axes: Any) -> None:
         axes.errorbar(
-            at,
+            positions,
             value,
             yerr=reach,
             fmt="o",
@@ -147,7 +147,7 @@ def windows_chart(rows: Sequence[Mapping[str, Any]]) -> str:
 
         if names:
             axes.set_xticks(
-                at, [drawn_text(f"{name}", 24) for name in names], rotation=45, ha="right"
+                positions, [drawn_text(f"{name}", 24) for name in names], rotation=45, ha="right"
             )
 
         if not vector:
@@ -168,10 +168,10 @@ def stages_chart(row: Mapping[str, Any]) -> str | None:
     names = [drawn_text(f"{number} {stage['name']}") for number, stage in enumerate(shown, 1)]
 
     def draw(axes: Any) -> None:
-        for at, stage in enumerate(shown):
+        for line, stage in enumerate(shown):
             if stage["lower"] is not None:
                 width = stage["upper"] - stage["lower"]
-                axes.barh(at, width, left=stage["lower"], height=0.5, color=BLUE, alpha=0.25)
+                axes.barh(line, width, left=stage["lower"], height=0.5, color=BLUE, alpha=0.25)
 
         axes.plot(
             [stage["center"] for stage in shown],
@@ -241,16 +241,18 @@ def drift_chart(result: Mapping[str, Any], parts: Mapping[str, str], measure: st
     def draw(axes: Any) -> None:
         # Unchanged agents may be missing: then every mean has moved.
         for (name, title), color in zip(parts.items(), (BLUE, ORANGE), strict=True):
-            part = result[name]
-            if part is None:
+            errors = result[name]
+            if errors is None:
                 continue
             reach = (
-                [1.96 * s for s in part["stderr"]]
-                if measure == "mse" and part["stderr"] is not None
+                [1.96 * s for s in errors["stderr"]]
+                if measure == "mse" and errors["stderr"] is not None
                 else None
             )
-            axes.errorbar(ages, part[measure], yerr=reach, fmt="o-", ms=4, color=color, label=title)
-            drawn.extend(part[measure])
+            axes.errorbar(
+                ages, errors[measure], yerr=reach, fmt="o-", ms=4, color=color, label=title
+            )
+            drawn.extend(errors[measure])
 
         axes.set(xscale="log", xlabel="samples of an agent since the change")
         axes.set_xticks(ages, [f"{age:,}" for age in ages])
@@ -289,7 +291,7 @@ def errors_chart(result: Mapping[str, Any]) -> str:
 
 def audit_chart(rows: Sequence[Mapping[str, Any]]) -> str:
     """Draw of each mechanism, in shares of its claim, what was proved and what could have been."""
-    at = range(len(rows))
+    positions = range(len(rows))
 
     # The claim is 1; a bar beyond it would refute it.
     proved, ceiling = (
@@ -298,10 +300,12 @@ def audit_chart(rows: Sequence[Mapping[str, Any]]) -> str:
 
     def draw(axes: Any) -> None:
         colors = [ORANGE if row["violated"] else BLUE for row in rows]
-        axes.barh(at, ceiling, height=0.7, color=GRAY, alpha=0.25, label="ceiling")
-        axes.barh(at, proved, height=0.35, color=colors, label="proved")
+        axes.barh(positions, ceiling, height=0.7, color=GRAY, alpha=0.25, label="ceiling")
+        axes.barh(positions, proved, height=0.35, color=colors, label="proved")
         axes.axvline(1, color=_INK, lw=1, label="claimed")
-        axes.set(yticks=at, xlabel="share of the claimed epsilon", ylim=(len(rows) - 0.5, -0.5))
+        axes.set(
+            yticks=positions, xlabel="share of the claimed epsilon", ylim=(len(rows) - 0.5, -0.5)
+        )
         axes.set_yticklabels([drawn_text(row["name"]) for row in rows])
 
     return _picture("audit", draw, height=1.2 + 0.28 * len(rows))
@@ -372,8 +376,8 @@ def _scale(axes: Any, values: Sequence[float]) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
     # A scale of logarithms needs several ticks; else it begins at 0.
-    known = [value for value in values if value > 0]
-    if not known or max(known) < SEVERAL_TICKS * min(known):
+    positive = [value for value in values if value > 0]
+    if not positive or max(positive) < SEVERAL_TICKS * min(positive):
         axes.set_ylim(bottom=0)
         return
 

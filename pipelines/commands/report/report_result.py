@@ -44,14 +44,14 @@ large."""
 def report_of_result(path: Path) -> ReportPage:
     """Read a result file and report what it says."""
     try:
-        found = _page_of(path, _objects(path))
-        _ = None if found is None else report_parts_as_html(found)  # texts that are none show here
+        page = _page_of(path, _objects(path))
+        _ = None if page is None else report_parts_as_html(page)  # texts that are none show here
     except _NOT_OF_OURS:
-        found = None
+        page = None
 
-    if found is None:
+    if page is None:
         raise BadOption(f"result must be {KINDS}, got {str(path)!r}")
-    return found
+    return page
 
 
 def _page_of(path: Path, objects: list[dict[str, Any]]) -> ReportPage | None:
@@ -244,13 +244,13 @@ def _objects(path: Path) -> list[dict[str, Any]]:
     # One object, or one a line.
     for pieces in ([text], [line for line in text.splitlines() if line.strip()]):
         try:
-            found = [json.loads(piece) for piece in pieces]
-            _ = json.dumps(found, ensure_ascii=False).encode()  # no half of a surrogate pair
+            objects = [json.loads(piece) for piece in pieces]
+            _ = json.dumps(objects, ensure_ascii=False).encode()  # no half of a surrogate pair
         except (ValueError, RecursionError):
             continue
 
-        if found and all(isinstance(one, dict) for one in found):
-            return found
+        if objects and all(isinstance(value, dict) for value in objects):
+            return objects
 
     raise BadOption(f"result must be {KINDS}, got {str(path)!r}")
 
@@ -397,7 +397,7 @@ def _line(row: dict[str, Any]) -> tuple[str, str]:
     claimed, proved, ceiling = (
         report_part_number(float(row[name])) for name in ("claimed", "proved", "ceiling")
     )
-    at = f" at delta {row['delta']:g}" if row["delta"] else ""
+    of_delta = f" at delta {row['delta']:g}" if row["delta"] else ""
     end = f": VIOLATED {row.get('fault') or ''}".rstrip() if row["violated"] else ""
 
-    return row["name"], f"claimed {claimed}{at}, proved {proved}, ceiling {ceiling}{end}"
+    return row["name"], f"claimed {claimed}{of_delta}, proved {proved}, ceiling {ceiling}{end}"

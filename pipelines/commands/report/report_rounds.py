@@ -62,7 +62,7 @@ def report_of_rounds(path: Path, ledger: LedgerReport) -> ReportPage:
     times = "none yet"
     counts = [user.reports for user in whole.users]
     spent = [counts.count(k) for k in range(max(counts, default=0) + 1)]
-    found = budget_histogram_record(len(counts), spent, settings.horizon)
+    budgets = budget_histogram_record(len(counts), spent, settings.horizon)
     rows = [] if settings.central else report_answers_of_rounds(path, settings)
 
     if rows:
@@ -76,7 +76,7 @@ def report_of_rounds(path: Path, ledger: LedgerReport) -> ReportPage:
 
     most = (
         f"The user with the largest spending has spent epsilon {whole.summary.spent_max:g}, in "
-        f"{found['most']} rounds"
+        f"{budgets['most']} rounds"
     )
     limit = (
         "there is no limit."
@@ -86,7 +86,7 @@ def report_of_rounds(path: Path, ledger: LedgerReport) -> ReportPage:
     text = f"{most}; {limit} {settings.protected}"
 
     parts.append(
-        ReportPart(title="Privacy budget", text=text, picture=budget_chart(found, "users"))
+        ReportPart(title="Privacy budget", text=text, picture=budget_chart(budgets, "users"))
     )
     unable = "users who cannot pay for another round", report_part_number(whole.summary.at_budget)
     table = [*report_part_ledger_table(ledger), unable]
@@ -144,6 +144,7 @@ def report_answers_of_rounds(path: Path, settings: RoundsSettings) -> list[dict[
     lower = settings.lower
     upper = settings.upper
     bounds = None if isinstance(lower, tuple) or isinstance(upper, tuple) else (lower, upper)
+
     return [
         page_figures_of_window(event, bounds)
         for event in sorted(events, key=lambda event: str(event["start"]))
@@ -173,24 +174,26 @@ def _answer(
     import numpy as np
 
     users = sum(map(len, stages.values()))
-    this = WindowRound(
+    window_round = WindowRound(
         settings, Window(*_begin_and_end(name)), settings.design_users(users), carried
     )
     public: dict[str, Any] = {}
     counted = 0
 
-    for stage in this.stages:
+    for stage in window_round.stages:
         payload = stages.get(stage, [])
         reports = np.array(payload, np.int64).reshape(len(payload), -1 if payload else 0)
-        tally, _ = this.tally(stage, public, reports)
-        found = this.decode(stage, public, tally)
+        tally, _ = window_round.tally(stage, public, reports)
+        result = window_round.decode(stage, public, tally)
         counted += tally.n
 
-        if isinstance(found, Estimate):
-            event: dict[str, Any] = json.loads(estimate_event_line(this, found, counted).lines[0])
-            return event, this.carried_after(found)
+        if isinstance(result, Estimate):
+            event: dict[str, Any] = json.loads(
+                estimate_event_line(window_round, result, counted).lines[0]
+            )
+            return event, window_round.carried_after(result)
 
-        public = found
+        public = result
 
     return None, carried
 

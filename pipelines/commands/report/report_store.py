@@ -93,6 +93,7 @@ def report_of_store(path: Path) -> ReportPage:
         return report_of_pairs(path, ledger)
     if has_rounds_budget(path):
         return report_of_rounds(path, ledger)
+
     return _of_agents(path, ledger)
 
 
@@ -148,9 +149,9 @@ def _flags(settings: AgentsSettings) -> dict[str, Any]:
     Where releases have no end, counter and horizon are none.
     """
     # Settings that a memory or its absence decides are no options of the command.
-    found = {name: getattr(settings, name) for name in FLAGS}
+    flags = {name: getattr(settings, name) for name in FLAGS}
     left_out = ("memory",) if not settings.remembers.forgets else ("counter", "horizon")
-    return {name: value for name, value in found.items() if name not in left_out}
+    return {name: value for name, value in flags.items() if name not in left_out}
 
 
 def _budget_part(settings: AgentsSettings, whole: Budgets) -> ReportPart:
@@ -164,13 +165,13 @@ def _budget_part(settings: AgentsSettings, whole: Budgets) -> ReportPart:
     for row in whole.agents:
         spent[row.spent] += 1
 
-    found = budget_histogram_record(len(whole.agents), spent, settings.most_releases)
-    most = f"The agent with the most releases has made {found['most']} of {limit} releases. {settings.protected}"
+    budgets = budget_histogram_record(len(whole.agents), spent, settings.most_releases)
+    most = f"The agent with the most releases has made {budgets['most']} of {limit} releases. {settings.protected}"
 
     if whole.forecast is not None:
         most += f" {budget_forecast_text(whole.forecast)}"
 
-    return ReportPart(title="Privacy budget", text=most, picture=budget_chart(found, "agents"))
+    return ReportPart(title="Privacy budget", text=most, picture=budget_chart(budgets, "agents"))
 
 
 def _shorter(gain: float) -> str:
@@ -246,11 +247,11 @@ def covariates_parts(found: dict[str, Any] | None) -> list[ReportPart]:
     )
     table = [
         (
-            one["name"],
-            f"explains {one['explained']:.0%}, size {report_part_number(one['size'])}, standard error "
-            f"{report_part_number(one['standard_error'])}, {_effect(one['probability'])}",
+            attribute["name"],
+            f"explains {attribute['explained']:.0%}, size {report_part_number(attribute['size'])}, standard error "
+            f"{report_part_number(attribute['standard_error'])}, {_effect(attribute['probability'])}",
         )
-        for one in found["attributes"]
+        for attribute in found["attributes"]
     ]
 
     return [ReportPart(title="Public covariates", text=said, table=table)]
@@ -294,8 +295,8 @@ def report_convergence_of_store(
     cuts = np.unique(np.linspace(0, len(releases), POINTS + 1).astype(np.int64))
 
     for begin, end in pairwise(cuts.tolist()):
-        part = releases.take(np.arange(begin, end))
-        followed.observe(part, before.replaced(part))
+        chunk = releases.take(np.arange(begin, end))
+        followed.observe(chunk, before.replaced(chunk))
         newest = np.unique(releases.agent[:end][::-1], return_index=True)[1]
         latest = followed.combined(releases.take(end - 1 - newest))
         population = estimates.public_population(latest, followed.posterior, names)
@@ -357,9 +358,9 @@ def report_of_pairs(path: Path, ledger: LedgerReport) -> ReportPage:
     restricted_round_robin, each release, and the head of the ledger, which hashes them, are not in
     it.
     """
-    found = pairs_settings_of_store(path)
-    assert found is not None  # noqa: S101 - the store is one of pairs
-    settings, agents = found
+    pairs = pairs_settings_of_store(path)
+    assert pairs is not None  # noqa: S101 - the store is one of pairs
+    settings, agents = pairs
     whole = pair_budgets(path)
     facts = explain_pairs_facts(settings, agents)
 
@@ -387,8 +388,8 @@ def report_of_pairs(path: Path, ledger: LedgerReport) -> ReportPage:
 def _readers_part(facts: dict[str, Any]) -> ReportPart:
     """Say what several readers of one agent learn."""
     table = [
-        (f"readers: {one['readers']:,}", f"epsilon {report_part_number(one['epsilon'])}")
-        for one in facts["readers_who_pool"]
+        (f"readers: {row['readers']:,}", f"epsilon {report_part_number(row['epsilon'])}")
+        for row in facts["readers_who_pool"]
     ]
     said = (
         "Each pair of agents has noise of its own, so readers who pool what they received of one "
@@ -410,14 +411,14 @@ def _pair_budget_part(whole: PairBudgets, settings: Any) -> ReportPart:
 
     counts = Counter(row.spent for rows in whole.readers.values() for row in rows)
     spent = [counts[made] for made in range(whole.summary.spent_max + 1)]
-    found = budget_histogram_record(whole.summary.pairs, spent, whole.summary.horizon)
+    budgets = budget_histogram_record(whole.summary.pairs, spent, whole.summary.horizon)
     said = (
         f"{whole.summary.pairs:,} pairs of an agent and a reader have exchanged "
-        f"{whole.summary.releases:,} releases, the pair with most {found['most']:,} of "
+        f"{whole.summary.releases:,} releases, the pair with most {budgets['most']:,} of "
         f"{whole.summary.horizon:,}. {settings.release.protected}"
     )
 
-    return ReportPart(title=title, text=said, picture=budget_chart(found, "pairs"))
+    return ReportPart(title=title, text=said, picture=budget_chart(budgets, "pairs"))
 
 
 def _elsewhere_part(path: Path) -> ReportPart:

@@ -241,11 +241,11 @@ def check_apart(options: Any, store: Path | None) -> None:
     """Refuse an output that is an input, a file of a store or another output, by whatever name."""
     # Files that are written, and files that are read.
     places = {
-        role: place
-        for role, place in options.sinks.items()
-        if place != STDOUT and not is_kafka_location(place)
+        role: location
+        for role, location in options.sinks.items()
+        if location != STDOUT and not is_kafka_location(location)
     }
-    written = {OPTION_OF.get(role, role): Path(place) for role, place in places.items()}
+    written = {OPTION_OF.get(role, role): Path(location) for role, location in places.items()}
 
     if (figures := getattr(options, "private_figures", None)) is not None:
         written["private_figures"] = figures
@@ -255,11 +255,11 @@ def check_apart(options: Any, store: Path | None) -> None:
 
     # Files of the store may be named by no other option.
     read = own_files_named(inputs, os.environ)
-    own = {} if store is None else own_files_of_store(store)
-    secret = own.pop("the secret of the store", None)
-    require_own_paths_apart(own, read)
+    own_files = {} if store is None else own_files_of_store(store)
+    secret = own_files.pop("the secret of the store", None)
+    require_own_paths_apart(own_files, read)
     beside = {} if secret is None else {"the secret of the store": secret}
-    require_own_paths_apart(written, own | beside | read)
+    require_own_paths_apart(written, own_files | beside | read)
 
     for option, path in {**written, "store": store}.items():
         if path is not None:

@@ -82,9 +82,9 @@ def open_samples(
     )
 
     try:
-        found = _identity(options, source, mapping)
-        require_source_identity(store, found, address=options.source)
-        keep_source_identity(store, found)
+        identity = _identity(options, source, mapping)
+        require_source_identity(store, identity, address=options.source)
+        keep_source_identity(store, identity)
     except BaseException:
         source.close()
         raise
@@ -126,12 +126,12 @@ def open_sinks(
     return Sinks(
         **{
             role: open_sink(
-                place,
+                location,
                 trust=Trust.PRIVATE if role in private else Trust.PUBLIC,
                 role=OPTION_OF.get(role, role),
                 kafka=kafka,
             )
-            for role, place in places.items()
+            for role, location in places.items()
         }
     )
 

@@ -166,8 +166,8 @@ def _public_figures(stats: EngineStats) -> dict[str, Any]:
 
 
 def _due(first: FirstRelease) -> dict[str, Any]:
-    at = None if first.event_time is None else iso_time(first.event_time)
-    return {"first_release": at, "first_release_waits_for": first.why}
+    due = None if first.event_time is None else iso_time(first.event_time)
+    return {"first_release": due, "first_release_waits_for": first.why}
 
 
 def _rejected(stats: EngineStats) -> str:
@@ -218,7 +218,7 @@ def wait_for_brokers(
 
 def broker_locations(sinks: Mapping[str, str]) -> list[tuple[str, str]]:
     """Give the places of sinks with the option that names each."""
-    return [(OPTION_OF.get(role, role), place) for role, place in sinks.items()]
+    return [(OPTION_OF.get(role, role), location) for role, location in sinks.items()]
 
 
 def wait_for_addresses(
@@ -243,10 +243,12 @@ def wait_for_addresses(
     with refusing_options():
         seconds = parse_duration("wait_for", wait_for)
         topics = [
-            one
-            for option, place in places
-            if is_kafka_location(place)
-            for one in KafkaLocation.parse(place, role=option, several=option == "source").each()
+            broker
+            for option, location in places
+            if is_kafka_location(location)
+            for broker in KafkaLocation.parse(
+                location, role=option, several=option == "source"
+            ).each()
         ]
 
         if not topics:

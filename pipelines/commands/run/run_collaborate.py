@@ -139,9 +139,12 @@ def _check_collaboration(options: CollaborateOptions) -> Collaboration:
 
 def _require_no_topics(sinks: Mapping[str, str]) -> None:
     """Refuse a topic: what was written twice could not be told there, because nothing is kept of what was written."""
-    for role, place in sinks.items():
+    for role, location in sinks.items():
         require(
-            not is_kafka_location(place), OPTION_OF.get(role, role), "be a file or '-' here", place
+            not is_kafka_location(location),
+            OPTION_OF.get(role, role),
+            "be a file or '-' here",
+            location,
         )
 
 

@@ -94,12 +94,15 @@ def run_pairs(pairs: Pairs, *, crash: CrashHook | None = None) -> EngineStats:
         deployment = open_pairwise_deployment(path, pairs.settings, environment=environment)
 
         # A store may have more agents than a run could hold.
-        known = len(deployment.store.agents())
+        agents = len(deployment.store.agents())
         few = pairs.settings.partners is None
-        if few and known > pairs.capacity:
+        if few and agents > pairs.capacity:
             deployment.store.close()
             require(
-                False, "max_agents", f"be at least {known}, the agents of the store", pairs.capacity
+                False,
+                "max_agents",
+                f"be at least {agents}, the agents of the store",
+                pairs.capacity,
             )
 
         return deployment
@@ -258,4 +261,5 @@ def _fact_text(fact: Any) -> str:
     pooled = ", ".join(
         f"{name.replace('_', ' ')}: {value:g}" for name, value in fact.items() if name != "delta"
     )
+
     return f"epsilon for each sample's value, towards {pooled}; delta {fact['delta']:g}"

@@ -41,7 +41,6 @@ from meanstream.streaming.rounds.rounds_statistician import (
     statistician_identity,
 )
 from meanstream.streaming.rounds.rounds_stats import statistician_stats
-from meanstream.streaming.store.deployment_store import kept_deployment_settings
 from meanstream.streaming.store.state_store import Store
 
 if TYPE_CHECKING:
@@ -129,7 +128,7 @@ def _kept_name(path: Path, identity: dict[str, Any]) -> str | None:
 
     with closing(Store.read(path)) as store:
         store.require_same(identity, PUBLIC_SECRET)
-        return str(kept_deployment_settings(store)["name"])
+        return str(store.begun_settings()["name"])
 
 
 def _fact_text(fact: Any) -> str:
@@ -193,10 +192,10 @@ class _StatisticianProgress(Progress):
 
     def line(self, stats: EngineStats, rate: float) -> str:  # noqa: ARG002 - reports come in bursts
         """One line: reports, results, estimates, what waits."""
-        found = statistician_stats(stats)
+        counts = statistician_stats(stats)
         return (
-            f"{found.reports:,} reports ({found.rejected.total():,} rejected) | {found.stages:,} stage results | "
-            f"{found.estimates:,} estimates | {found.waiting:,} rounds wait"
+            f"{counts.reports:,} reports ({counts.rejected.total():,} rejected) | {counts.stages:,} stage results | "
+            f"{counts.estimates:,} estimates | {counts.waiting:,} rounds wait"
         )
 
 

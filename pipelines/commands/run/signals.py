@@ -17,20 +17,20 @@ def stopping_on_signals() -> Iterator[Callable[[], bool]]:
 
     A SIGHUP that is ignored, as under nohup, stays ignored.
     """
-    asked: list[int] = []
+    received: list[int] = []
     handlers = {
-        s: signal.signal(s, lambda number, _: asked.append(number))
+        s: signal.signal(s, lambda number, _: received.append(number))
         for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
         if signal.getsignal(s) is not signal.SIG_IGN
     }
     said: list[int] = []
 
     def stop() -> bool:
-        if asked and not said:
-            said.append(asked[0])
-            _log.info("stopping", extra={"signal": signal.Signals(asked[0]).name})
+        if received and not said:
+            said.append(received[0])
+            _log.info("stopping", extra={"signal": signal.Signals(received[0]).name})
 
-        return bool(asked)
+        return bool(received)
 
     try:
         yield stop

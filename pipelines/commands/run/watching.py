@@ -83,7 +83,7 @@ class Watch:
         Show the page which run it is.
         """
         _log.info("samples may be late", extra={"lateness": lateness.text, "why": lateness.why})
-        more = {"lateness": lateness.text, "why": lateness.why}
+        facts = {"lateness": lateness.text, "why": lateness.why}
 
         if refresh is not None:
             due = {
@@ -92,9 +92,9 @@ class Watch:
                 "first": refresh.first_due(lateness.text),
             }
             _log.info("estimates are due", extra=due)
-            more |= {"refresh": refresh.text, "first_estimates": due["first"]}
+            facts |= {"refresh": refresh.text, "first_estimates": due["first"]}
 
-        self.announce_run(settings, source=source, **more)
+        self.announce_run(settings, source=source, **facts)
 
     def announce_run(self, settings: Any, *, source: str, **more: str) -> None:
         """Say where page and answers are, once the store is this run's.

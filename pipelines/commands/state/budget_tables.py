@@ -45,26 +45,26 @@ def show_budget(*, store: Path, agent: str | None, as_of: str | None, as_json: b
             _show_rounds(rounds_budgets(store, as_of=until), agent, as_json=as_json)
             return
 
-        found = agents_budgets(store, as_of=until, foretell=True)
+        budgets = agents_budgets(store, as_of=until, foretell=True)
     except StoreError as error:
         raise BadOption(str(error)) from None
 
     ends = dict(
         zip(
-            (row.agent for row in found.agents),
-            found.ends or [None] * len(found.agents),
+            (row.agent for row in budgets.agents),
+            budgets.ends or [None] * len(budgets.agents),
             strict=True,
         )
     )
-    rows = [row for row in found.agents if agent in (None, row.agent)]
+    rows = [row for row in budgets.agents if agent in (None, row.agent)]
 
     if agent is not None and not rows:
         raise BadOption(f"agent must be one of the store's, got {agent!r}")
 
     if as_json:
-        foretold = None if found.forecast is None else asdict(found.forecast)
+        foretold = None if budgets.forecast is None else asdict(budgets.forecast)
         summary = (
-            {} if agent is not None else {"summary": asdict(found.summary), "forecast": foretold}
+            {} if agent is not None else {"summary": asdict(budgets.summary), "forecast": foretold}
         )
         print_options_json(
             {
@@ -78,9 +78,9 @@ def show_budget(*, store: Path, agent: str | None, as_of: str | None, as_json: b
     sys.stdout.writelines(_table(rows, ends))
     if agent is None:
         sys.stdout.write(
-            "" if found.forecast is None else f"{budget_forecast_text(found.forecast)}\n"
+            "" if budgets.forecast is None else f"{budget_forecast_text(budgets.forecast)}\n"
         )
-        sys.stdout.write(_sentence(found.summary))
+        sys.stdout.write(_sentence(budgets.summary))
 
 
 def _show_rounds(found: RoundsBudgets, user: str | None, *, as_json: bool) -> None:
@@ -146,6 +146,7 @@ def _sentence(summary: BudgetSummary) -> str:
     refused = "" if summary.refused is None else f", {summary.refused:,} releases refused"
     if summary.horizon is None:
         return f"{summary.agents:,} agents: at most {summary.spent_max:,} releases each so far, without end{refused}\n"
+
     return (
         f"{summary.agents:,} agents: at most {summary.spent_max:,} of {summary.horizon:,} releases spent, "
         f"{summary.at_horizon:,} at their horizon{refused}\n"

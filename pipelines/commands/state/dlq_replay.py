@@ -95,12 +95,12 @@ def _letters(options: ReplayOptions) -> DeadLetters:
                 f"reason must be one of a dead letter's, got {reason!r}{closest_valid(reason, REASONS)}"
             )
 
-    place = options.from_ or options.dead_letters
-    if place is None:
+    location = options.from_ or options.dead_letters
+    if location is None:
         raise BadOption("from must be given, or dead_letters")
 
     with refusing_options():
-        letters = read_dead_letters(place)
+        letters = read_dead_letters(location)
 
     if letters.unreadable:
         sys.stderr.write(f"{letters.unreadable:,} entries are no dead letters and were left out\n")
@@ -117,13 +117,17 @@ def _with_columns_of_store(options: ReplayOptions) -> ReplayOptions:
 
     try:
         with closing(Store.read(options.store)) as store:
-            known = source_identity_of(store) or {}
+            identity = source_identity_of(store) or {}
     except StoreError as error:
         raise BadOption(str(error)) from None
 
     return replace(
         options,
-        **{name: known[name] for name in COLUMNS if name in known and name not in options.said},
+        **{
+            name: identity[name]
+            for name in COLUMNS
+            if name in identity and name not in options.said
+        },
     )
 
 

@@ -120,9 +120,9 @@ def _difference(public: PublicAnswers, pair: tuple[str, str]) -> tuple[dict[str,
     from meanstream.operators.collaboration.joint_means import difference_of_two
     from meanstream.operators.validation import closest_valid, printable
 
-    place = {name: number for number, name in enumerate(public.names)}
+    numbers = {name: number for number, name in enumerate(public.names)}
     for name in pair:
-        if name not in place:
+        if name not in numbers:
             hint = closest_valid(name, public.names)
             raise BadOption(f"difference must be of agents with a release, got {name!r}{hint}")
 
@@ -130,7 +130,7 @@ def _difference(public: PublicAnswers, pair: tuple[str, str]) -> tuple[dict[str,
         raise BadOption(f"difference must be of two different agents, got {pair[0]!r} twice")
 
     value, half_width, probability = difference_of_two(
-        public.joint, place[pair[0]], place[pair[1]], level=public.level
+        public.joint, numbers[pair[0]], numbers[pair[1]], level=public.level
     )
     low = value - half_width
 
@@ -243,9 +243,9 @@ def _members(found: Mapping[str, Any]) -> str:
 
     members = found["members"]
     named = ", ".join(printable(name) for name in members[:MOST_NAMED])
-    more = f" and {len(members) - MOST_NAMED:,} more" if len(members) > MOST_NAMED else ""
+    others = f" and {len(members) - MOST_NAMED:,} more" if len(members) > MOST_NAMED else ""
 
-    return f"class: with {named}{more}\n" if members else "class: no other agent\n"
+    return f"class: with {named}{others}\n" if members else "class: no other agent\n"
 
 
 def _of_its_values(found: Mapping[str, Any]) -> str:
@@ -256,16 +256,16 @@ def _of_its_values(found: Mapping[str, Any]) -> str:
     >>> _of_its_values({"quantiles": [{"quantile": 0.9, "value": 31.5, "interval": [28.0, 36.0]}]})
     'quantile 0.9: 31.5 [28, 36]\n'
     """
-    asked = [
+    lines = [
         (f"quantile {one['quantile']:g}", one["value"], one["interval"])
         for one in found.get("quantiles", ())
     ]
-    asked += [
+    lines += [
         (f"share above {one['threshold']:g}", one["share"], one["interval"])
         for one in found.get("exceeds", ())
     ]
 
-    return "".join(f"{name}: {value:g} [{low:g}, {high:g}]\n" for name, value, (low, high) in asked)
+    return "".join(f"{name}: {value:g} [{low:g}, {high:g}]\n" for name, value, (low, high) in lines)
 
 
 def _duration(seconds: float) -> str:

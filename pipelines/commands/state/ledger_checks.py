@@ -144,11 +144,11 @@ def export_rows(*, store: Path, to: Path, rows: int | None, as_json: bool) -> No
 
 
 def _show(report: LedgerReport, *, as_json: bool) -> None:
-    found = {"rows": report.rows, "agents": report.agents, "head": report.head.hex()}
+    facts = {"rows": report.rows, "agents": report.agents, "head": report.head.hex()}
     if as_json:
-        print_options_json(found)
+        print_options_json(facts)
     else:
-        sys.stdout.writelines(f"{name:<7} {value}\n" for name, value in found.items())
+        sys.stdout.writelines(f"{name:<7} {value}\n" for name, value in facts.items())
 
 
 def _noted(rows: int | None, head: str | None) -> NotedLedger:

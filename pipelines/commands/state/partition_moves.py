@@ -91,6 +91,7 @@ def _begun_taker(path: Path) -> Store | None:
     if taker.state("identity") is not None:
         return taker
     taker.close()
+
     return None
 
 
@@ -123,19 +124,19 @@ def _write_secret(path: Path, secret: bytes) -> bool:
         ) from None
 
     with os.fdopen(number, "r+b") as file:
-        found = file.read(len(secret) + 3)
-        whole = found.rstrip(b"\r\n") == secret
+        written = file.read(len(secret) + 3)
+        whole = written.rstrip(b"\r\n") == secret
         about = os.fstat(number)
         ours = about.st_uid == os.geteuid() and not about.st_mode & 0o077
 
-        if not whole and not (ours and secret.startswith(found)):
+        if not whole and not (ours and secret.startswith(written)):
             raise ValueError(
                 f"to must be a store with the same key next to it, or none, got {str(path)!r}"
             )
 
-        file.write(secret[len(found) :])
+        file.write(secret[len(written) :])
 
-    return not found
+    return not written
 
 
 def _print_facts(facts: dict[str, Any], *, as_json: bool) -> None:

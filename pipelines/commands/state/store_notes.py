@@ -92,13 +92,15 @@ def adopt_in_store(
 
     `typed` are the options by name.
     """
-    given: dict[str, Any] = dict(typed)
+    columns: dict[str, Any] = dict(typed)
     with refusing_options():
-        given["source"] = None if given["source"] is None else reopened_source_name(given["source"])
+        columns["source"] = (
+            None if columns["source"] is None else reopened_source_name(columns["source"])
+        )
         for name in ("lateness", "allowed_lateness"):
-            given[name] = None if given[name] is None else parse_duration(name, given[name])
+            columns[name] = None if columns[name] is None else parse_duration(name, columns[name])
 
-    changes = {name: one for name, one in given.items() if one is not None}
+    changes = {name: column for name, column in columns.items() if column is not None}
     if bool(changes) == older_copy:
         raise BadOption(
             "store adopt must be given what changes, or --older-copy, got "

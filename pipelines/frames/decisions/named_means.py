@@ -138,9 +138,9 @@ class NamedMeans:
 
     def _table(self, columns: dict[str, pa.Array]) -> pa.Table:
         """Put columns beside the names of the groups, which keep their own where both are called alike."""
-        taken = next((name for name in columns if name in self.keys.column_names), None)
+        clash = next((name for name in columns if name in self.keys.column_names), None)
         rule = f"not be named like a column of this table ({', '.join(columns)})"
-        require(taken is None, "by", rule, taken)
+        require(clash is None, "by", rule, clash)
 
         table = self.keys
         for name, column in columns.items():
@@ -183,8 +183,8 @@ class NamedMeans:
             return row
 
         columns = self.keys.column_names
-        known = [text for text in self._rows if isinstance(text, str)]
-        hint = closest_valid(name, known, listed="some:") if isinstance(name, str) and known else ""
+        names = [text for text in self._rows if isinstance(text, str)]
+        hint = closest_valid(name, names, listed="some:") if isinstance(name, str) and names else ""
         several = f" (a tuple of {', '.join(columns)})" if len(columns) > 1 else ""
         raise ValueError(f"group must be one of the result{several}, got {key!r}{hint}")
 
@@ -201,7 +201,7 @@ def _plain_keys(keys: pa.Table) -> list[Any]:
 def _plain_key(key: Any) -> Any:
     """Key as Python writes it, also where a frame gave a number of NumPy."""
     if isinstance(key, tuple):
-        return tuple(_plain_key(part) for part in key)
+        return tuple(_plain_key(element) for element in key)
     if isinstance(key, np.generic):
         return key.item()
 
@@ -219,6 +219,7 @@ def joint_columns(joint: JointMeans | None) -> dict[str, pa.Array]:
     center = np.full(len(joint), joint.center_variance)
     calibrated = np.full(len(joint), joint.calibrated)
     columns = (joint.stddev, joint.weight, center, calibrated)
+
     return {name: pa.array(column) for name, column in zip(_COLUMNS, columns, strict=True)}
 
 

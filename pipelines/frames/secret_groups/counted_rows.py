@@ -56,6 +56,7 @@ def counted_rows(
     samples = frame_samples(complete, by=[*by], value=value, time=None, person=person)
     if declared is None:
         return samples
+
     return _of_declared(samples, declared_keys(declared, complete.schema, by))
 
 
@@ -85,6 +86,7 @@ def declared_keys(declared: Sequence[Any], schema: pa.Schema, by: Sequence[str])
     ]
     keys = pa.table(dict(zip(by, columns, strict=True)))
     require(len({*key_names(keys)}) == len(rows), "groups", "name each group once", declared)
+
     return keys.take(pa.array(key_order(keys)))
 
 
@@ -126,6 +128,7 @@ def _plain_names(column: pa.ChunkedArray, option: str, name: str) -> pa.ChunkedA
     # One spelling for each name: Unicode's NFC.
     spellings = coded.chunk(0).dictionary.to_pylist()
     spelled = pa.array([normalize("NFC", text) for text in spellings], pa.string())
+
     return pa.chunked_array([spelled.take(chunk.indices) for chunk in coded.chunks], pa.string())
 
 

@@ -102,6 +102,7 @@ class SecretReleases:
         error = float(np.sum(v * (4 * mean**2 + mean**4) + 2 * v**2 / rows**2))
         error += self.plan.squares_noise.variance / self.plan.grid.span**2
         variance = (within + math.sqrt(error)) / degrees
+
         return math.sqrt(min(max(variance, LEAST_STDDEV**2), 1.0))
 
     def columns(self) -> ReleaseColumns:
@@ -197,6 +198,7 @@ def _exact_sums(samples: FrameSamples, plan: SecretPlan) -> ExactSums:
         np.bincount(samples.group, weights, len(samples.names)).astype(np.int64)
         for weights in (None, value, squares)
     )
+
     return ExactSums(above=above, below=count * span - above, squares=of_squares)
 
 

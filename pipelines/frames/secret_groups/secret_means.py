@@ -18,7 +18,7 @@ from meanstream.operators.validation import require
 from meanstream.pipelines.frames.arguments import frame_key
 from meanstream.pipelines.frames.decisions.named_means import joint_columns, take_joint
 from meanstream.pipelines.frames.frame_columns import FrameSamples, key_columns
-from meanstream.pipelines.frames.frame_result import wide_answers
+from meanstream.pipelines.frames.frame_result import LearnedPopulation, wide_answers
 from meanstream.pipelines.frames.private_frame import frame_like
 from meanstream.pipelines.frames.rows_at_hand import means_meaning
 from meanstream.pipelines.frames.secret_groups.counted_rows import counted_rows
@@ -135,13 +135,14 @@ def _key_columns(by: str | Sequence[str]) -> list[str]:
     rule = "name one column or several different ones"
     require(bool(columns) and len({*columns}) == len(columns), "by", rule, by)
 
-    taken = next((name for name in columns if name in ANSWERS), None)
+    clash = next((name for name in columns if name in ANSWERS), None)
     require(
-        taken is None,
+        clash is None,
         "by",
         f"not be named like a column of the result ({', '.join(ANSWERS)})",
-        taken,
+        clash,
     )
+
     return columns
 
 
@@ -181,7 +182,8 @@ def _answered(releases: SecretReleases, question: MeansQuestion, deployment: str
         name=deployment,
     )
 
-    table, joint = take_joint(_table(releases, settings, question), level)
+    answers, learned = _table(releases, settings, question)
+    table, joint = take_joint(answers, level)
     return SecretMeans(
         table=table,
         joint=joint,
@@ -195,21 +197,26 @@ def _answered(releases: SecretReleases, question: MeansQuestion, deployment: str
         releases=releases.table(),
         charge=None,
         person=question.person,
+        learned=learned,
         plan=plan,
     )
 
 
-def _table(releases: SecretReleases, settings: AgentsSettings, question: MeansQuestion) -> pa.Table:
-    """Public: the answers as columns, those of the joint posterior among them."""
+def _table(
+    releases: SecretReleases, settings: AgentsSettings, question: MeansQuestion
+) -> tuple[pa.Table, LearnedPopulation]:
+    """Public: the answers as columns with the joint posterior, and what was learned of all groups."""
+    method = collaboration_name(question.collaboration)
     keys = dict(zip(releases.keys.column_names, releases.keys.columns, strict=True))
     if not len(releases.names):
         nothing = {name: pa.array([], pa.float64()) for name in ANSWERS}
-        return pa.table(keys | nothing | {"rows": pa.array([], pa.int64())})
+        table = pa.table(keys | nothing | {"rows": pa.array([], pa.int64())})
+        return table, LearnedPopulation.of({}, method)
 
     # What a value varies by within its group is known from the releases, too.
     half = (settings.upper - settings.lower) / 2
     options = EngineOptions(
-        collaboration=collaboration_name(question.collaboration),
+        collaboration=method,
         level=question.level,
         stddev=half * releases.stddev,
         refresh=None,
@@ -228,4 +235,6 @@ def _table(releases: SecretReleases, settings: AgentsSettings, question: MeansQu
         "lower": pa.array(ends[0]),
         "upper": pa.array(ends[1]),
     }
-    return pa.table(keys | columns | joint_columns(people.joint()))
+
+    table = pa.table(keys | columns | joint_columns(people.joint()))
+    return table, LearnedPopulation.of(people.description, method)

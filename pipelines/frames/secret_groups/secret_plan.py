@@ -120,8 +120,9 @@ class SecretPlan:
         draws = 2 * self.limits.max_groups + 1
         each = (self.delta * (1 - ROUNDING) - draws * TAIL_DELTA) / self.limits.max_groups
         require(each > 0, "delta", f"be more than {draws * TAIL_DELTA:g} here", self.delta)
-        own = self.limits.max_rows * self.grid.span
-        return own + least_rare_noise(self.sums_noise.scale, each)
+        own_total = self.limits.max_rows * self.grid.span
+
+        return own_total + least_rare_noise(self.sums_noise.scale, each)
 
     @property
     def least_rows(self) -> float:
@@ -212,6 +213,7 @@ def noise_tail(scale: float, least: int) -> float:
     q = math.exp(-1 / scale)
     p = -math.expm1(-1 / scale)
     ends = (least + 1) / p + q / p**2 + 2 * q**2 / (p**2 * (1 + q))
+
     return (p / (1 + q)) ** 2 * math.exp(-least / scale) * ends
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from meanstream.operators.agents.defaults import percent_of_guesses
 from meanstream.pipelines.frames.frame_releases import CALLS
 from meanstream.pipelines.frames.frame_result import PrivateMeans
 from meanstream.pipelines.frames.private_frame import frame_like
 from meanstream.pipelines.frames.secret_groups.secret_plan import SQUARES_SHARE, SecretPlan
 
 if TYPE_CHECKING:
-    from meanstream.pipelines.commands.report.report_parts import ReportPart
+    from meanstream.pipelines.frames.explanation import FramePromise
 
 TYPES = "Types of columns, and the kind of the frame, are public."
 
@@ -38,37 +37,40 @@ class SecretMeans(PrivateMeans):
         """
         return frame_like(self.table, self.original)
 
-    def _explained(self) -> list[ReportPart]:
-        from meanstream.pipelines.commands.report.report_parts import ReportPart
-        from meanstream.pipelines.frames.explanation import ADVERSARY, LIMITS
+    def _promise(self) -> FramePromise:
+        from meanstream.pipelines.frames.explanation import FramePromise, odds_in_words
 
         _, names, calls, noise, bounds, *_ = self.notes
-        odds = (
-            f"Suppose someone knows everything except whether {unit_in_words(self.person)} is in "
-            "the frame, and that both are equally likely. From the result they guess right at most "
-            f"{percent_of_guesses(self.plan.guessed_right)} of the time (a coin: 50 %)."
-        )
 
-        return [
-            ReportPart(title="What is protected?", text=f"{self.guarantee}. {ADVERSARY}"),
-            ReportPart(title="What does that mean?", text=odds),
-            ReportPart(title="Which names come out?", text=f"{names}."),
-            ReportPart(title="What is estimated?", text=f"{self.meaning}."),
-            ReportPart(title="What was spent?", text=f"{calls}. {noise}."),
-            ReportPart(title="Limits", text=" ".join([f"{bounds}.", TYPES, *LIMITS])),
-            ReportPart(title="Settings", table=self._settings_in_words()),
-        ]
+        return FramePromise(
+            guarantee=f"{self.guarantee}.",
+            odds=odds_in_words(
+                f"whether {unit_in_words(self.person)} is in the frame",
+                "the result",
+                self.plan.guessed_right,
+                cases="both are equally likely",
+            ),
+            names=f"{names}.",
+            meaning=self.meaning,
+            learned=self.learned,
+            spent=f"{calls}. {noise}.",
+            limits=f"{bounds}. {TYPES}",
+            settings=self._settings_in_words(),
+        )
 
     def _settings_in_words(self) -> list[tuple[str, str]]:
         plan = self.plan
-        rest = 1 - SQUARES_SHARE
+        sums_share = 1 - SQUARES_SHARE
         return [
             ("value", self.value),
             ("groups", f"{len(self):,} by {', '.join(self.keys)}"),
             ("deployment", str(self.settings.name)),
             ("bounds", f"{plan.lower:g} to {plan.upper:g}"),
             ("epsilon, delta", f"{plan.epsilon:g}, {plan.delta:g}"),
-            ("parts of epsilon", f"{rest:g} for sums of groups, {SQUARES_SHARE:g} for squares"),
+            (
+                "parts of epsilon",
+                f"{sums_share:g} for sums of groups, {SQUARES_SHARE:g} for squares",
+            ),
             ("unit", unit_in_words(self.person)),
         ]
 
@@ -95,6 +97,7 @@ def secret_notes(plan: SecretPlan, person: str | None) -> tuple[str, ...]:
         f"{stddev * half:.4g} in a sum around the middle of the bounds"
     )
     bounds = f"Values outside [{plan.lower:g}, {plan.upper:g}] count as the nearest bound"
+
     return _protected(plan, person), _names(plan, person), _calls(plan), noise, bounds
 
 

@@ -91,6 +91,7 @@ def means_with_variances(question: MeansQuestion) -> PrivateMeans | SeveralMeans
         statistics=others,
         missing=(),
     )
+
     return _of_values(several_means(of_values_and_squares), question, ends)
 
 
@@ -153,16 +154,16 @@ def _with_variance(
     """Give the result of a column with its variance, its lower and its upper end."""
     result = results[name]
     low, high = ends
-    most = (high - low) ** 2 / 4
+    most_variance = (high - low) ** 2 / 4
     mean, noise = _released(result)
     away = mean - (low + high) / 2
 
     # True and false are half a width from the middle, all of them.
-    square = np.full(len(result), most), np.zeros(len(result))
+    square = np.full(len(result), most_variance), np.zeros(len(result))
     if _SQUARE.format(name) in results:
         square = _released(results[_SQUARE.format(name)])
 
-    variance = np.clip(square[0] - np.square(away) + np.square(noise), 0.0, most)
+    variance = np.clip(square[0] - np.square(away) + np.square(noise), 0.0, most_variance)
     of_noise = np.square(square[1]) + np.square(2 * away * noise) + 2 * noise**4
     of_sampling = _fourth_moment(variance, mean, ends) / np.asarray(result.table["rows"])
 
@@ -171,7 +172,7 @@ def _with_variance(
     for column, values in zip(
         VARIANCE, (variance, variance - error, variance + error), strict=True
     ):
-        table = table.append_column(column, pa.array(np.clip(values, 0.0, most)))
+        table = table.append_column(column, pa.array(np.clip(values, 0.0, most_variance)))
 
     return replace(result, table=table)
 
@@ -183,6 +184,7 @@ def _fourth_moment(variance: Floats, mean: Floats, ends: tuple[float, float]) ->
     # Nobody's fourth moment is larger than the variance times the farthest square.
     farthest = np.square(np.maximum(np.abs(mean - low), np.abs(high - mean)))
     square = np.minimum(KURTOSIS * variance, farthest)
+
     return np.asarray(np.maximum(square - variance, 0.0) * variance)
 
 

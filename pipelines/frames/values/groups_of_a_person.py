@@ -69,12 +69,12 @@ def _best(group: Ints, owner: Ints, count: Floats, *, epsilon: float, delta: flo
     1
     """
     groups_of = np.bincount(owner)[owner]
-    most = int(min(groups_of.max(initial=1), MOST_GROUPS))
-    tried = np.unique(np.geomspace(1, most, TRIED).round().astype(np.int64))
+    most_groups = int(min(groups_of.max(initial=1), MOST_GROUPS))
+    tried = np.unique(np.geomspace(1, most_groups, TRIED).round().astype(np.int64))
     errors = []
 
     for number in tried.tolist():
-        kept = np.bincount(group, count * np.minimum(1.0, number / groups_of))
+        rows_kept = np.bincount(group, count * np.minimum(1.0, number / groups_of))
 
         # Laplace noise for all groups of a person adds up, Gaussian noise by its squares.
         noise = 2 * (number / epsilon) ** 2
@@ -82,7 +82,7 @@ def _best(group: Ints, owner: Ints, count: Floats, *, epsilon: float, delta: flo
             gaussian = calibrated_analytic_stddev(epsilon, delta)
             noise = min(noise, number * gaussian**2)
 
-        variance = noise / kept**2 + STDDEV**2 / kept
+        variance = noise / rows_kept**2 + STDDEV**2 / rows_kept
         errors.append(np.mean(variance * SPREAD**2 / (variance + SPREAD**2)))
 
     return int(tried[int(np.argmin(errors))])

@@ -29,7 +29,7 @@ from meanstream.pipelines.frames.values.whole_persons import samples_within_limi
 from meanstream.streaming.store.secret_source import noise_from_secret
 
 if TYPE_CHECKING:
-    from meanstream.pipelines.commands.report.report_parts import ReportPart
+    from meanstream.pipelines.frames.explanation import FramePromise
 
 LEAST_SHARE, MOST_SHARE = 0.02, 0.1
 ENOUGH = 1_000.0
@@ -62,41 +62,31 @@ class LearnedBoundMeans(PrivateMeans):
         """Part of epsilon that the bounds have cost."""
         return self.epsilon - self.settings.epsilon
 
-    def _explained(self) -> list[ReportPart]:
-        """Say the same as of other means, with what bounds and means cost together."""
-        delta = self.settings.delta
+    def _promise(self) -> FramePromise:
+        """The same as of other means, with what bounds and means cost together."""
+        from meanstream.pipelines.frames.explanation import odds_in_words, several_part
+
+        promise = super()._promise()
         unit = "one row's value" if self.person is None else "the rows of one person"
-        guess = percent_of_guesses(odds_of_a_guess(self.epsilon, delta))
-        odds = (
-            f"Suppose someone knows everything except {unit}, and that there are two equally "
-            "likely possibilities. From bounds and releases they guess right at most "
-            f"{guess} of the time (a coin: 50 %)."
+        share = odds_of_a_guess(self.epsilon, self.settings.delta)
+        several = None
+        if self.settings.per_person is None:
+            rows = [(f"{k} rows of one person", self._strength(k)) for k in GROUPS]
+            several = several_part("A person with several rows", rows)
+
+        return replace(
+            promise,
+            odds=odds_in_words(unit, "bounds and releases", share),
+            several=several,
+            settings=[("epsilon in all", f"{self.epsilon:g}"), *promise.settings],
         )
 
-        # Only what is said of epsilon differs.
-        parts = []
-        for part in super()._explained():
-            if part.title == "What does that mean?":
-                parts.append(replace(part, text=odds))
-
-            elif part.title.startswith("A person with several"):
-                rows = [(f"{k} rows of one person", self._strength(k)) for k in GROUPS]
-                parts.append(replace(part, table=rows))
-
-            elif part.title == "Settings":
-                table = [("epsilon in all", f"{self.epsilon:g}"), *part.table]
-                parts.append(replace(part, table=table))
-
-            elif not part.title.startswith("A person in several"):
-                parts.append(part)
-
-        return parts
-
     def _strength(self, rows: int) -> str:
-        """Give epsilon of several rows: that of the means, and as many times that of the bounds."""
+        """Epsilon of several rows: that of the means, and as many times that of the bounds."""
+        from meanstream.pipelines.frames.explanation import strength_in_words
+
         epsilon = self.settings.epsilon_for(rows) + rows * self.bounds_epsilon
-        guess = percent_of_guesses(odds_of_a_guess(epsilon, self.settings.delta))
-        return f"epsilon {epsilon:.3g}, guessed right at most {guess} of the time"
+        return strength_in_words(epsilon, odds_of_a_guess(epsilon, self.settings.delta))
 
 
 def needs_bounds(question: MeansQuestion) -> bool:
@@ -161,6 +151,7 @@ def _checked_epsilon(question: MeansQuestion) -> float:
     require(question.epsilon is not None, "epsilon", "be given where bounds are learned", None)
     epsilon = valid_float("epsilon", question.epsilon)
     require_epsilon(epsilon)
+
     return epsilon
 
 
@@ -206,6 +197,7 @@ def _learned(
     counts, edges = noisy_magnitudes(
         samples.value, weight, epsilon=of_bounds, units=units, source=noise
     )
+
     return best_bounds(counts, edges, sizes[sizes > 0], epsilon=of_means / units)
 
 

@@ -112,6 +112,7 @@ def noisy_magnitudes(
     # All bins are noised, empty ones too.
     noise = LaplaceNoise(2 * units * UNIT / epsilon)
     noisy = exact + noise.sample(keyed.bits(ids, BOUND_COUNTS.at()))
+
     return np.where(_is_full(noisy / noise.scale, edges), noisy, 0.0) / UNIT, edges
 
 
@@ -182,6 +183,7 @@ def best_bounds(
         for upper in edges[full + 1].tolist()
         if lower < upper
     ]
+
     return min(pairs, key=errors.of)
 
 
@@ -210,7 +212,7 @@ class ExpectedErrors:
 
         # What others know takes the place of a mean that is mostly noise.
         between = OF_MEANS * spread
-        known = noise * between / (noise + between) if between > 0 else noise
+        variance_known = noise * between / (noise + between) if between > 0 else noise
 
         # What is cut off above and below, on average, and what may lie between groups.
         cut = self.middle - inside
@@ -218,4 +220,6 @@ class ExpectedErrors:
         below = float(self.weight @ np.maximum(-cut, 0.0))
         of_groups = OF_GROUPS * float(self.weight @ cut**2)
 
-        return float(np.average(known, weights=self.groups)) + above**2 + below**2 + of_groups
+        return (
+            float(np.average(variance_known, weights=self.groups)) + above**2 + below**2 + of_groups
+        )

@@ -33,7 +33,7 @@ from meanstream.pipelines.frames.frame_covariates import covariates_said, frame_
 from meanstream.pipelines.frames.frame_levels import FrameLevels, LevelTables, level_columns
 from meanstream.pipelines.frames.frame_pairs import content_order, frame_pairs, row_digests
 from meanstream.pipelines.frames.frame_releases import FrameReleases
-from meanstream.pipelines.frames.frame_result import PrivateMeans
+from meanstream.pipelines.frames.frame_result import LearnedPopulation, PrivateMeans
 from meanstream.pipelines.frames.groups import key_order
 from meanstream.pipelines.frames.rows_at_hand import (
     Target,
@@ -110,6 +110,8 @@ def _settings(
         chosen = {"spread_share": share} | chosen
 
     question.check_releases()
+
+    # Of a person in several groups the limits decide how much counts in one.
     settings = AgentsSettings(
         lower=bounds[0],
         upper=bounds[1],
@@ -133,9 +135,9 @@ def _settings(
 
 
 def _require_free_names(keys: Sequence[str], columns: Sequence[str]) -> None:
-    taken = next((name for name in keys if name in columns), None)
+    clash = next((name for name in keys if name in columns), None)
     rule = f"not be named like a column of the result ({', '.join(columns)})"
-    require(taken is None, "by", rule, taken)
+    require(clash is None, "by", rule, clash)
 
 
 def _engine_options(
@@ -213,8 +215,8 @@ def _releases_of_call(
         agents.count_pairs(frame_pairs(samples, rows, settings.grid, noise))
 
     if len(samples.group):
-        last = float(samples.times(slice(-1, None))[0])
-        every.append(agents.release_now(last).releases)
+        end = float(samples.times(slice(-1, None))[0])
+        every.append(agents.release_now(end).releases)
 
     return FrameReleases(
         samples=samples,
@@ -317,6 +319,7 @@ def _fitted(
     posterior = pool.posterior
     host = PersonalEstimates(released.settings, options)
     people = host.public_population(pool.combined(newest), posterior, released.samples.names)
+
     return people, posterior
 
 
@@ -369,6 +372,7 @@ def _result(
         value=question.column,
         person=question.person,
         meaning=means_meaning(settings, question.level, question.target),
+        learned=LearnedPopulation.of(answers.learned, collaboration_name(question.collaboration)),
     )
 
     # Limits of a person protect more than the settings of one group say.
@@ -407,12 +411,12 @@ def shares_answers(
 
     A column for each name.
     """
-    told = ShareEstimates(settings, options)
-    prior = told.fit_newest(names, newest)
+    estimates = ShareEstimates(settings, options)
+    prior = estimates.fit_newest(names, newest)
     if prior is None:  # nothing is requested
         return {}
 
-    answers = told.released(prior, histograms_of_releases(newest))
+    answers = estimates.released(prior, histograms_of_releases(newest))
     columns = [
         a[:, i, j]
         for a in (answers.quantiles, answers.exceeds)

@@ -154,16 +154,16 @@ class MeansQuestion:
 
     def check_releases(self) -> None:
         """Refuse a number of releases that cannot be made, and a schedule that is not what it seems."""
-        most = self.horizon
+        horizon = self.horizon
         rule = "be a whole number of at least 1"
-        require(isinstance(most, int) and most >= 1, "releases", rule, most)
+        require(isinstance(horizon, int) and horizon >= 1, "releases", rule, horizon)
 
         several = self.store is not None or self.schedule is not None
         rule = (
             "be 1 without a store or a schedule: one call releases once, and the rest of the "
             "budget is lost"
         )
-        require(several or most == 1, "releases", rule, most)
+        require(several or horizon == 1, "releases", rule, horizon)
 
         minutes = self.schedule is not None and _MINUTES.fullmatch(self.schedule) is not None
         rule = (

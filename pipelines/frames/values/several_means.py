@@ -69,7 +69,9 @@ class SeveralMeans(ShownTable):
 
     def explain(self) -> str:
         """Say in plain words what all columns together promise, and what each of them does."""
-        each = [f"{name}\n{'=' * len(name)}\n{one.explain()}" for name, one in self.results.items()]
+        each = [
+            f"{name}\n{'=' * len(name)}\n{means.explain()}" for name, means in self.results.items()
+        ]
         return "\n\n".join([".\n".join([*self.notes, ""]).rstrip("\n"), *each])
 
     def _shown(self, table: pa.Table) -> Any:
@@ -103,11 +105,11 @@ def several_means(question: MeansQuestion) -> SeveralMeans:
     for number, (name, low, high) in enumerate(zip(columns, lower, upper, strict=True), 1):
         # Every column is a deployment of its own: two columns never share a draw.
         deployment = None if question.name is None else f"{question.name} value {number}"
-        own = replace(of_column, value=name, lower=low, upper=high, name=deployment)
-        results[name] = replace(means_of_column(own), original=question.frame)
+        of_one = replace(of_column, value=name, lower=low, upper=high, name=deployment)
+        results[name] = replace(means_of_column(of_one), original=question.frame)
 
     within = (groups or 1) * len(columns)
-    spent = max(together(result.settings, within) for result in results.values())
+    spent = max(together(means.settings, within) for means in results.values())
     if spent > budget:
         raise AssertionError("all columns must have the budget together")
 
@@ -128,6 +130,7 @@ def _with_spread_share(question: MeansQuestion, table: pa.Table, n_columns: int)
     sizes = group_sizes(table, question.by, None)
     units = valid_int("per_person", question.per_person or 1) * n_columns
     share = spread_share_of_rows(sizes, question.budget, units)
+
     return replace(question, settings={"spread_share": share, **question.settings})
 
 
@@ -150,8 +153,8 @@ def _notes(question: MeansQuestion, epsilon: float, dropped: int, n_columns: int
 def clipped_sentence(results: Mapping[str, PrivateMeans]) -> str:
     """Say what becomes of values beyond the bounds of each column."""
     bounds = [
-        f"[{result.settings.lower:g}, {result.settings.upper:g}] ({name})"
-        for name, result in results.items()
+        f"[{means.settings.lower:g}, {means.settings.upper:g}] ({name})"
+        for name, means in results.items()
     ]
     return f"Values outside {', '.join(bounds)} {CLIPPED}"
 
@@ -216,12 +219,12 @@ def joined_columns(
     results: Mapping[str, PrivateMeans], ratio: Sequence[str] | None = None
 ) -> pa.Table:
     """Put the columns of all results beside each other."""
-    first = next(iter(results.values()))
-    table = first.table.select([*first.keys, "rows"])
+    first_result = next(iter(results.values()))
+    table = first_result.table.select([*first_result.keys, "rows"])
 
     for value, result in results.items():
         for name in result.table.column_names:
-            if name in first.keys or name == "rows":
+            if name in first_result.keys or name == "rows":
                 continue
             called = value if name == "mean" else f"{value}_{name}"
             rule = f"not be named like a column of the result, {called!r}"
@@ -231,7 +234,7 @@ def joined_columns(
     if ratio is None:
         return table
     top, bottom = (mean_and_error(results[name]) for name in ratio)
-    columns = fieller_intervals(top, bottom, level=first.level)
+    columns = fieller_intervals(top, bottom, level=first_result.level)
 
     for name, column in zip(("ratio", "ratio_lower", "ratio_upper"), columns, strict=True):
         table = table.append_column(name, pa.array(column))

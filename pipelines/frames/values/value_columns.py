@@ -129,6 +129,8 @@ def valid_statistics(statistics: Sequence[str]) -> tuple[str, ...]:
     >>> valid_statistics(["mean", "sum"])
     ('sum', 'sum_lower', 'sum_upper')
     """
+    listed = isinstance(statistics, str | Sequence)
+    require(listed, "statistics", f"be of {', '.join(STATISTICS)}", statistics)
     names = [statistics] if isinstance(statistics, str) else list(statistics)
     unknown = next((name for name in names if name not in STATISTICS), None)
     require(unknown is None, "statistics", f"be of {', '.join(STATISTICS)}", unknown)

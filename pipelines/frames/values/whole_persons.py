@@ -105,12 +105,12 @@ def samples_within_limits(
 
     keyed = noise.derived(PURPOSE, {"max_groups": limits.max_groups, "max_rows": limits.max_rows})
     pair = samples.person.astype(np.int64) * len(samples.names) + samples.group
-    _, first, of_row = np.unique(pair, return_index=True, return_inverse=True)
+    _, first_row, of_row = np.unique(pair, return_index=True, return_inverse=True)
     groups, rows = _draws(keyed, samples)
 
-    is_chosen = _least(samples.person[first], groups[first], limits.max_groups)
+    is_chosen = _least(samples.person[first_row], groups[first_row], limits.max_groups)
     counts = is_chosen[of_row] & _least(of_row, rows, limits.max_rows)
-    kept = replace(
+    counted = replace(
         samples,
         group=samples.group[counts],
         value=samples.value[counts],
@@ -118,8 +118,8 @@ def samples_within_limits(
         person=samples.person[counts],
     )
 
-    empty = np.setdiff1d(np.arange(len(samples.names)), kept.group)
-    return kept.without_groups({samples.names[number] for number in empty.tolist()})
+    empty = np.setdiff1d(np.arange(len(samples.names)), counted.group)
+    return counted.without_groups({samples.names[number] for number in empty.tolist()})
 
 
 def _draws(keyed: KeyedNoise, samples: FrameSamples) -> tuple[Words, Words]:
@@ -134,9 +134,9 @@ def _draws(keyed: KeyedNoise, samples: FrameSamples) -> tuple[Words, Words]:
 
     digest = np.zeros(len(samples.group), np.uint64)
     digests: list[Words] = []
-    for number, part in enumerate(parts):
+    for number, words in enumerate(parts):
         index: Ints = np.full(len(digest), number, np.int64)
-        digest = keyed.bits(NoiseIds(owner, index, digest ^ part), PERSON_ROWS.at())[:, 0]
+        digest = keyed.bits(NoiseIds(owner, index, digest ^ words), PERSON_ROWS.at())[:, 0]
         digests.append(digest)
 
     return digests[0], digests[-1]

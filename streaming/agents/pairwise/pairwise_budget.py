@@ -16,7 +16,6 @@ from meanstream.streaming.agents.pairwise.pairwise_deployment import (
     saved_pairwise_settings,
 )
 from meanstream.streaming.store.database import StoreError
-from meanstream.streaming.store.deployment_store import kept_deployment_settings
 from meanstream.streaming.store.state_store import Store
 from meanstream.streaming.store.store_audit import audited_rows
 from meanstream.streaming.store.store_identity import OF_PAIRS, require_store_kind
@@ -101,7 +100,7 @@ def pair_budgets(path: Path, *, as_of: float | None = None) -> PairBudgets:
     Every row of the ledger is checked.
     """
     with Store.read(path) as store:
-        saved = kept_deployment_settings(store)
+        saved = store.begun_settings()
         require_store_kind(path, saved, OF_PAIRS)
         names = store.agents()
         spent = _spent(store, math.inf if as_of is None else as_of)

@@ -16,7 +16,6 @@ from meanstream.operators.rings import ring_module
 from meanstream.operators.validation import require
 from meanstream.streaming.store.deployment_store import (
     check_deployment_store,
-    kept_deployment_settings,
     open_deployment_store,
 )
 from meanstream.streaming.store.secret_source import key_derived_from_secret, noise_from_secret
@@ -55,7 +54,7 @@ def read_partners_file(path: Path) -> dict[str, tuple[str, ...]]:
         "have columns agent and partner",
         str(path),
     )
-    found: dict[str, list[str]] = {}
+    partners_of: dict[str, list[str]] = {}
 
     for agent, partner in zip(*(table[name].to_pylist() for name in COLUMNS), strict=True):
         require(
@@ -64,9 +63,9 @@ def read_partners_file(path: Path) -> dict[str, tuple[str, ...]]:
             "name an agent and a partner in each row",
             str(path),
         )
-        found.setdefault(agent, []).append(partner)
+        partners_of.setdefault(agent, []).append(partner)
 
-    return {agent: tuple(partners) for agent, partners in found.items()}
+    return {agent: tuple(partners) for agent, partners in partners_of.items()}
 
 
 _OWN = ("schedule", "weights", "variance", "stddev", "significance")
@@ -98,7 +97,7 @@ def open_pairwise_deployment(
 ) -> PairwiseDeployment:
     """Open or create a store of pairs, and find or make its secret; see `open_deployment_store`."""
     store, secret = open_deployment_store(path, _identity(pairs), environment=environment)
-    named = pairs.with_name(kept_deployment_settings(store)["name"])
+    named = pairs.with_name(store.begun_settings()["name"])
     noise = noise_from_secret(secret, named.release.name)
     return PairwiseDeployment(store, named, noise, key_derived_from_secret(secret, "sample ids"))
 
@@ -117,7 +116,7 @@ def saved_pairwise_settings(saved: Mapping[str, Any], partners: Any = None) -> A
     A store keeps a digest of the graph: without it, everyone may query everyone.
     """
     # What has no meaning among pairs is not kept, and is as `PairwiseStreamSettings` wants it.
-    named = {one.name for one in fields(AgentsSettings)} - {"schedule"}
+    named = {setting.name for setting in fields(AgentsSettings)} - {"schedule"}
     release = AgentsSettings(
         **{name: value for name, value in saved.items() if name in named}, spread_share=0.0
     )

@@ -165,10 +165,14 @@ def _knows_estimates(store: Store, since: int, keys: set[Key]) -> bool:  # noqa:
     agent = np.concatenate(numbers)
     count = np.concatenate(counts)
     names = store.agents()
-    known = {names[a]: n for a, n in zip(agent.tolist(), count.tolist(), strict=True) if a >= 0}
+    counts_by_name = {
+        names[a]: n for a, n in zip(agent.tolist(), count.tolist(), strict=True) if a >= 0
+    }
     time = committed_event_time(store)
 
-    return all(at <= time and n <= known.get(agent, 0) for at, agent, n in keys)
+    return all(
+        answered_at <= time and n <= counts_by_name.get(agent, 0) for answered_at, agent, n in keys
+    )
 
 
 PAIRWISE_ANSWERS = tuple(
@@ -302,7 +306,7 @@ def pair_rows(batches: list[Any], names: list[str], release: Any, *, released: b
     """
     # One column for each field, over all batches.
     columns: dict[str, Any] = {
-        name: np.concatenate([np.zeros(0, kind), *[getattr(one, name) for one in batches]])
+        name: np.concatenate([np.zeros(0, kind), *[getattr(batch, name) for batch in batches]])
         for name, kind in (
             *dict.fromkeys(
                 ("agent", "reader", "index", "charge", "count", "total"), np.int64
@@ -365,13 +369,13 @@ def pair_release_ids(
     """
     # The id names both: who told, and who was told.
     first = [
-        one.removesuffix(":0")
-        for one in release_ids(names, agent, [0] * len(agent), deployment=deployment)
+        release_id.removesuffix(":0")
+        for release_id in release_ids(names, agent, [0] * len(agent), deployment=deployment)
     ]
 
     return [
-        f"{one}:{other}"
-        for one, other in zip(first, release_ids(names, reader, index), strict=True)
+        f"{release_id}:{other}"
+        for release_id, other in zip(first, release_ids(names, reader, index), strict=True)
     ]
 
 

@@ -94,23 +94,25 @@ class AgentClaims:
     def __init__(
         self, location: KafkaLocation, owner: str, name: str | None, agents: AgentsOfStore
     ) -> None:
-        there = replace(location, topic=_directory_topic(location.topic), create=1, partitions=None)
+        claims_location = replace(
+            location, topic=_directory_topic(location.topic), create=1, partitions=None
+        )
         self._group = location.group
         self._owner = owner
         self._name = name
         self._agents = agents
-        self._topic = there.topic
-        admin = make_client_admin(there)
-        ensure_topic(admin, there, config=CONFIG)
+        self._topic = claims_location.topic
+        admin = make_client_admin(claims_location)
+        ensure_topic(admin, claims_location, config=CONFIG)
 
         self._homes: dict[str, _Home] = {}
         self._claims = 0
         self._next = 0
         self._consumer = make_client_consumer(
-            there, wait=False, enable_partition_eof=True, auto_offset_reset="earliest"
+            claims_location, wait=False, enable_partition_eof=True, auto_offset_reset="earliest"
         )
         self._consumer.assign([TopicPartition(self._topic, 0, 0)])
-        self._producer = make_client_producer(there, wait=False)
+        self._producer = make_client_producer(claims_location, wait=False)
 
     def elsewhere(self, names: Collection[str]) -> set[str]:
         """Say which agents live in another store; nothing is claimed."""
@@ -197,8 +199,8 @@ class AgentClaims:
                         self._take(message.value())
                         deadline = time.monotonic() + ANSWER_SECONDS
 
-                (place,) = self._consumer.position([TopicPartition(self._topic, 0)])
-                self._next = max(self._next, place.offset)
+                (next_place,) = self._consumer.position([TopicPartition(self._topic, 0)])
+                self._next = max(self._next, next_place.offset)
 
                 if time.monotonic() > deadline:
                     raise DirectoryBusyError(f"claims of agents are not read from {self._topic!r}")
@@ -290,10 +292,10 @@ class OwnAgents:
             return
         directory = self._opened()
         names = {self._names[code]: code for code in codes}
-        known = directory.known(names)
+        claimed = directory.known(names)
         room = directory.room
-        new = [name for name in names if name not in known]
-        elsewhere = directory.claim([*known, *new[:room]])
+        new = [name for name in names if name not in claimed]
+        elsewhere = directory.claim([*claimed, *new[:room]])
 
         for name, code in names.items():
             self._fate[code] = _ELSEWHERE if name in elsewhere else _OWN
@@ -303,11 +305,11 @@ class OwnAgents:
 
     def _claim(self, names: Sequence[str]) -> set[str]:
         directory = self._opened()
-        known = directory.known(names)
+        claimed = directory.known(names)
         room = directory.room
-        new = [name for name in names if name not in known]
+        new = [name for name in names if name not in claimed]
 
-        return directory.claim([*known, *new[:room]]) | set(new[room:])
+        return directory.claim([*claimed, *new[:room]]) | set(new[room:])
 
     def _opened(self) -> AgentClaims:
         if self._directory is None:

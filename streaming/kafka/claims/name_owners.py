@@ -149,7 +149,10 @@ def _other_readers(
     for group in groups[:MOST_GROUPS]:
         question = ConsumerGroupTopicPartitions(group, asked)
         answers = admin.list_consumer_group_offsets([question], request_timeout=ASK_SECONDS)
-        known = answers[group].result().topic_partitions or ()
-        others += any(place.error is None and place.offset >= 0 for place in known)
+        offsets = answers[group].result().topic_partitions or ()
+        others += any(
+            offset_of_partition.error is None and offset_of_partition.offset >= 0
+            for offset_of_partition in offsets
+        )
 
     return others

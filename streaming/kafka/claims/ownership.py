@@ -68,14 +68,14 @@ def _owners(
 ) -> dict[int, str]:
     """Read which stores own partitions, without those that no one owns."""
     asked = [TopicPartition(location.topic, partition) for partition in partitions]
-    found = consumer.committed(asked, timeout=WAIT_SECONDS / 3)
-    for partition in found:
+    committed = consumer.committed(asked, timeout=WAIT_SECONDS / 3)
+    for partition in committed:
         if partition.error is not None:
             raise KafkaException(partition.error)
 
     return {
         p.partition: p.metadata.removeprefix(_MARK)
-        for p in found
+        for p in committed
         if p.offset >= 0 and p.metadata is not None and p.metadata.startswith(_MARK)
     }
 
@@ -88,14 +88,14 @@ def unowned_partitions(
     former: FormerOwners = _NOBODY,
 ) -> dict[int, int]:
     """Say which partitions no one owns, or one who has given them away; without claiming any."""
-    found = _owners(location, consumer, offsets)
-    found = {
+    owners = _owners(location, consumer, offsets)
+    owners = {
         partition: store
-        for partition, store in found.items()
+        for partition, store in owners.items()
         if store not in former.get(partition, ())
     }
 
-    return _missing(location, found, offsets, owner)
+    return _missing(location, owners, offsets, owner)
 
 
 def require_unowned_in_time(
@@ -205,7 +205,7 @@ def _missing(
             raise OwnedElsewhereError(
                 f"{location.role} must be partitions of this store, got partition {partition} of {location.topic!r}, "
                 f"which store {found[partition]} reads in group {location.group!r}: give each engine its own "
-                "partitions=, or start this one with that store"
+                "partitions=, a run of its own another group=, or start this one with that store"
             )
 
     return {partition: offset for partition, offset in offsets.items() if partition not in found}

@@ -101,11 +101,11 @@ def _wants_sasl(connection: socket.socket) -> bool | None:
 
 def _read(connection: socket.socket, count: int) -> bytes:
     """Read that many bytes, or fewer if it ends."""
-    found = b""
-    while len(found) < count and (more := connection.recv(count - len(found))):
-        found += more
+    received = b""
+    while len(received) < count and (more := connection.recv(count - len(received))):
+        received += more
 
-    return found
+    return received
 
 
 def _address(broker: str) -> tuple[str, int]:
@@ -437,9 +437,9 @@ def _require_protocol(location: KafkaLocation) -> None:
 
     Those that say nothing may only not be there yet.
     """
-    given = str(dict(location.settings).get("security.protocol", "plaintext")).upper()
+    protocol = str(dict(location.settings).get("security.protocol", "plaintext")).upper()
     for broker in location.brokers.split(","):
         spoken = protocols_of_listener(broker, BROKER_SECONDS)
-        if spoken and given not in spoken:
+        if spoken and protocol not in spoken:
             rule = f"have the security.protocol of the listener at {broker}, {' or '.join(spoken)}"
-            raise ValueError(f"{location.role} must {rule}, got {given}{location.seen_in}")
+            raise ValueError(f"{location.role} must {rule}, got {protocol}{location.seen_in}")

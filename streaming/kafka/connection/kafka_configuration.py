@@ -101,7 +101,7 @@ def _load(path: Path) -> dict[str, Any]:
     from meanstream.streaming.strict_yaml import DuplicateKeyError, read_strict_yaml_file
 
     try:
-        found = read_strict_yaml_file(path)
+        properties = read_strict_yaml_file(path)
     except OSError as error:
         raise ValueError(
             f"config must be a readable file, got {str(path)!r} ({error.strerror})"
@@ -117,10 +117,10 @@ def _load(path: Path) -> dict[str, Any]:
             f"config must be a YAML file, got another in {str(path)!r}{line}"
         ) from None
 
-    found = {} if found is None else found
-    ok = isinstance(found, dict) and all(isinstance(name, str) for name in found)
+    properties = {} if properties is None else properties
+    ok = isinstance(properties, dict) and all(isinstance(name, str) for name in properties)
     require(ok, "config", "be a file of names and values", str(path))
-    return dict(found)
+    return dict(properties)
 
 
 def _follow(where: str, kind: str, name: str, folder: Path, environment: Mapping[str, str]) -> str:

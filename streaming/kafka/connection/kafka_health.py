@@ -133,7 +133,7 @@ class Health:
         up = [broker for broker in statistics["brokers"].values() if broker["state"] == "UP"]
         most = ANSWERS_US if self._down else SILENT_US
         silences = self._silences(up, statistics["ts"])
-        fresh = [one for one in up if 0 <= one.get("rxidle", 0) < most]
+        fresh = [broker_up for broker_up in up if 0 <= broker_up.get("rxidle", 0) < most]
         silent = [silence for silence in silences if silence >= most]
         answering = up and (
             fresh or not silent
@@ -159,9 +159,9 @@ class Health:
 
         A question after a long rest is a new one.
         """
-        owing = [one for one in up if one.get("waitresp_cnt")]
-        self._owing = {one["name"]: self._owing.get(one["name"], now) for one in owing}
-        return [min(one.get("rxidle", 0), now - self._owing[one["name"]]) for one in owing]
+        owing = [broker for broker in up if broker.get("waitresp_cnt")]
+        self._owing = {broker["name"]: self._owing.get(broker["name"], now) for broker in owing}
+        return [min(broker.get("rxidle", 0), now - self._owing[broker["name"]]) for broker in owing]
 
     def log(self, level: int, form: str, *values: object) -> None:
         """Take a line of librdkafka: kind, name of the client, text."""

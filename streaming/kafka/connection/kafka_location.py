@@ -105,24 +105,24 @@ class KafkaLocation:
     ) -> Self:
         """Read an address, and the file of properties that it names."""
         brokers, topic, query = _split(text, role, several=several)
-        given = _options(query, role)
-        config = Path(given["config"]) if "config" in given else None
-        start = given.get("start", "earliest")
-        gap = given.get("gap", "refuse")
+        options = _options(query, role)
+        config = Path(options["config"]) if "config" in options else None
+        start = options.get("start", "earliest")
+        gap = options.get("gap", "refuse")
         require(start in ("earliest", "latest"), "start", "be 'earliest' or 'latest'", start)
         require(gap in ("refuse", "skip"), "gap", "be 'refuse' or 'skip'", gap)
         settings = () if config is None else read_configuration(config, environment)
 
-        group = given.get("group", DEFAULT_GROUP)
+        group = options.get("group", DEFAULT_GROUP)
         require(
             _GROUP.fullmatch(group) is not None, "group", "be 1 to 255 visible characters", group
         )
-        whole = "partitions" not in given or SEPARATOR not in topic
+        whole = "partitions" not in options or SEPARATOR not in topic
         require(
             whole,
             "partitions",
             "be left out with several topics, whose agents one store has",
-            given.get("partitions"),
+            options.get("partitions"),
         )
 
         return cls(
@@ -130,14 +130,14 @@ class KafkaLocation:
             brokers=brokers,
             topic=topic,
             group=group,
-            partitions=_partitions(given["partitions"]) if "partitions" in given else None,
+            partitions=_partitions(options["partitions"]) if "partitions" in options else None,
             start=start,  # type: ignore[arg-type]  # checked above
             gap=gap,  # type: ignore[arg-type]
-            create=_count(given["create"]) if "create" in given else None,
-            shared=_is_shared(given.get("shared")),
+            create=_count(options["create"]) if "create" in options else None,
+            shared=_is_shared(options.get("shared")),
             config=config,
             settings=tuple(pair for pair in settings if not pair[0].startswith(PREFIX)),
-            registry=registry_address(given["registry"]) if "registry" in given else None,
+            registry=registry_address(options["registry"]) if "registry" in options else None,
             registry_settings=tuple(pair for pair in settings if pair[0].startswith(PREFIX)),
         )
 
@@ -184,10 +184,10 @@ def _split(text: str, role: str, *, several: bool) -> tuple[str, str, str]:
     )
     require(len(topics) <= MOST_TOPICS, role, f"be at most {MOST_TOPICS} topics", len(topics))
 
-    for i, one in enumerate(topics):
-        good = _TOPIC.fullmatch(one) is not None and one not in (".", "..")
-        require(good, role, f"{form} with a topic of letters, digits, '.', '_' and '-'", one)
-        require(one not in topics[:i], role, "name each topic once", one)
+    for i, name in enumerate(topics):
+        good = _TOPIC.fullmatch(name) is not None and name not in (".", "..")
+        require(good, role, f"{form} with a topic of letters, digits, '.', '_' and '-'", name)
+        require(name not in topics[:i], role, "name each topic once", name)
 
     return brokers, joined_topics(topics), query
 
@@ -196,7 +196,7 @@ def _options(query: str, role: str) -> dict[str, str]:
     own, others = (
         (SOURCE_OPTIONS, SINK_OPTIONS) if role == "source" else (SINK_OPTIONS, SOURCE_OPTIONS)
     )
-    given: dict[str, str] = {}
+    options: dict[str, str] = {}
 
     for option in query.split("&") if query else ():
         name, _, value = option.partition("=")
@@ -212,20 +212,20 @@ def _options(query: str, role: str) -> dict[str, str]:
             raise ValueError(
                 f"{role} must have options that are known, got {name!r}{closest_valid(name, own)}"
             )
-        if name in given:
+        if name in options:
             raise ValueError(f"{role} must have each option once, got {name!r} again")
 
         if not value:
             raise ValueError(f"{name} must have a value, got none")
-        given[name] = value
+        options[name] = value
 
-    return given
+    return options
 
 
 def _partitions(text: str) -> tuple[int, ...]:
-    found: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part)
+    numbers: list[int] = []
+    for range_text in text.split(","):
+        match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", range_text)
         if match is None:
             raise ValueError(f"partitions must be numbers and ranges such as 0,2-3, got {text!r}")
         first = int(match[1])
@@ -234,12 +234,12 @@ def _partitions(text: str) -> tuple[int, ...]:
             first <= last < MAX_PARTITIONS,
             "partitions",
             f"be ranges from low to high below {MAX_PARTITIONS}",
-            part,
+            range_text,
         )
-        found += range(first, last + 1)
+        numbers += range(first, last + 1)
 
-    require(len(set(found)) == len(found), "partitions", "be distinct", text)
-    return tuple(sorted(found))
+    require(len(set(numbers)) == len(numbers), "partitions", "be distinct", text)
+    return tuple(sorted(numbers))
 
 
 def _is_shared(text: str | None) -> bool:

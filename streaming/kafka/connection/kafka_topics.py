@@ -85,12 +85,12 @@ def require_topic(admin: AdminClient, location: KafkaLocation, operation: str) -
     """Ask for a topic that must exist, and on which an operation ("READ", "WRITE") must be allowed."""
     topic = _find_listed(admin, location, UNLISTED_SECONDS)
     if topic is None:
-        known = sorted(
+        topic_names = sorted(
             name
             for name in admin.list_topics(timeout=WAIT_SECONDS).topics
             if not name.startswith("__")
         )
-        hint = closest_valid(location.topic, known, listed="the brokers have")
+        hint = closest_valid(location.topic, topic_names, listed="the brokers have")
         raise ValueError(
             f"{location.role} must be a topic that exists, got {location.topic!r}{hint}"
         )
@@ -265,20 +265,20 @@ def _wait_for_brokers(
     location: KafkaLocation, seconds: float, noted: Callable[[str], None]
 ) -> bool:
     """Wait for one cluster; tell whether it took long enough to be told."""
-    told: list[float] = []
+    logged_at: list[float] = []
 
     def each(waited: float, why: str) -> None:
         what = f"{location.role} waits for the brokers {location.brokers} ({why})"
         noted(what)
 
-        if waited >= (told[-1] + LOG_EVERY_SECONDS if told else FIRST_LOG_SECONDS):
-            told.append(waited)
+        if waited >= (logged_at[-1] + LOG_EVERY_SECONDS if logged_at else FIRST_LOG_SECONDS):
+            logged_at.append(waited)
             logger.warning("%s: %.0f s of at most %.0f s", what, waited, seconds)
 
     began = time.monotonic()
     wait_for_client_answer(location, max(seconds, 0.0), each)
 
-    if told:
+    if logged_at:
         logger.warning(
             "%s: the brokers %s answer, after %.0f s",
             location.role,
@@ -286,7 +286,7 @@ def _wait_for_brokers(
             time.monotonic() - began,
         )
 
-    return bool(told)
+    return bool(logged_at)
 
 
 def _wait_until_known(topic: KafkaLocation, noted: Callable[[str], None]) -> None:

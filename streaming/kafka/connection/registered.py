@@ -92,20 +92,22 @@ class RegistryValues:
         schema = _schema_ids(values)
         rows_of = _rows_of_each(schema)
         often = sorted(
-            rows_of, key=lambda one: len(rows_of[one]), reverse=True
+            rows_of, key=lambda schema_id: len(rows_of[schema_id]), reverse=True
         )  # whose ids are requested first
-        readers = {one: self._reader(one) for one in often}
+        readers = {schema_id: self._reader(schema_id) for schema_id in often}
 
         for i in np.flatnonzero(schema < 0).tolist():
             rejects.add("malformed", int(number[i]), len(values[i]))
 
         samples: list[SampleColumns] = []
-        unknown = [rows_of.pop(one) for one, reader in readers.items() if reader is None]
+        unknown = [
+            rows_of.pop(schema_id) for schema_id, reader in readers.items() if reader is None
+        ]
         if unknown:
             rejects.add_many("unknown_schema", number[np.sort(np.concatenate(unknown))])
 
-        for one, rows in rows_of.items():
-            reader = readers[one]
+        for schema_id, rows in rows_of.items():
+            reader = readers[schema_id]
             chosen = [values[i] for i in rows.tolist()] if len(rows) < len(values) else values
             columns = {part: column.take(pa.array(rows)) for part, column in beside.items()}
             if isinstance(reader, AvroRecords):
@@ -129,7 +131,7 @@ class RegistryValues:
         if empty.all():
             return []
         texts = [value[HEAD:] for value in values if len(value) > HEAD]
-        columns = {part: column.filter(pa.array(~empty)) for part, column in beside.items()}
+        columns = {field: column.filter(pa.array(~empty)) for field, column in beside.items()}
 
         return [reader.parse(block_of_values(texts, number[~empty]), rejects, columns)]
 
@@ -137,19 +139,19 @@ class RegistryValues:
         """Give what reads records of a schema; None if nothing does."""
         if number in self._readers:
             return self._readers[number]
-        found = self._registry.schema(number)
-        if found is None:
+        registered = self._registry.schema(number)
+        if registered is None:
             return None  # the registry remembers for a while: it may be registered yet
 
         if (
             len(self._readers) >= MAX_READERS
-            or self._characters + found.characters > MAX_CHARACTERS
+            or self._characters + registered.characters > MAX_CHARACTERS
         ):
             self._readers.clear()
             self._characters = 0
 
-        self._characters += found.characters
-        self._readers[number] = self._made(found)
+        self._characters += registered.characters
+        self._readers[number] = self._made(registered)
         return self._readers[number]
 
     def _made(self, schema: RegisteredSchema) -> AvroRecords | RecordParser | None:

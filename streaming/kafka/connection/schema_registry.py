@@ -157,8 +157,8 @@ class SchemaRegistry:
         self.address = registry_address(address)
 
         # Options of the registry are told from those of the client by their prefix.
-        given = {name.removeprefix(PREFIX): value for name, value in settings}
-        unknown = sorted(set(given) - {USER, TOKEN, CERTIFICATES})
+        options = {name.removeprefix(PREFIX): value for name, value in settings}
+        unknown = sorted(set(options) - {USER, TOKEN, CERTIFICATES})
         require(
             not unknown,
             "config",
@@ -169,13 +169,13 @@ class SchemaRegistry:
         self._headers = {
             "Accept": f"{_TYPE}, application/json",
             "Content-Type": _TYPE,
-            **_credentials(given),
+            **_credentials(options),
         }
 
         # Certificates of the system, or those that were named.
         self._context = (
-            _certificates(given[CERTIFICATES])
-            if CERTIFICATES in given
+            _certificates(options[CERTIFICATES])
+            if CERTIFICATES in options
             else ssl.create_default_context()
         )
         self._known: dict[int, RegisteredSchema] = {}
@@ -248,11 +248,11 @@ class SchemaRegistry:
 
         # By name only the newest versions are asked for.
         for subject in self.subjects:
-            place = f"/subjects/{quote(subject, safe='')}/versions"
-            versions = self._ask("GET", place)
+            versions_path = f"/subjects/{quote(subject, safe='')}/versions"
+            versions = self._ask("GET", versions_path)
             for version in versions[-MAX_REFERENCES:] if isinstance(versions, list) else ():
                 if isinstance(version, int) and (subject, version) not in self._learned:
-                    answer = self._ask("GET", f"{place}/{version}")
+                    answer = self._ask("GET", f"{versions_path}/{version}")
                     if isinstance(answer, dict) and isinstance(answer.get("id"), int):
                         self._keep(answer["id"], self._read(answer))
 
@@ -281,10 +281,10 @@ class SchemaRegistry:
         Give its id.
         """
         # Compatibility first, so that no later schema can break readers.
-        place = quote(subject, safe="")
-        self._ask("PUT", f"/config/{place}", {"compatibility": COMPATIBILITY})
+        quoted_subject = quote(subject, safe="")
+        self._ask("PUT", f"/config/{quoted_subject}", {"compatibility": COMPATIBILITY})
         answer = self._ask(
-            "POST", f"/subjects/{place}/versions", {"schemaType": "JSON", "schema": schema}
+            "POST", f"/subjects/{quoted_subject}/versions", {"schemaType": "JSON", "schema": schema}
         )
         number = answer.get("id") if isinstance(answer, dict) else None
 
@@ -308,9 +308,9 @@ class SchemaRegistry:
 
     def _follow(self, several: Any, into: dict[str, str]) -> None:
         """Read the schemas that a schema refers to, the innermost first."""
-        for one in several if isinstance(several, list) else ():
+        for reference in several if isinstance(several, list) else ():
             name, subject, version = (
-                one.get(key) if isinstance(one, dict) else None for key in _REFERENCE
+                reference.get(key) if isinstance(reference, dict) else None for key in _REFERENCE
             )
             if not (
                 isinstance(name, str) and isinstance(subject, str) and isinstance(version, int)
@@ -326,8 +326,8 @@ class SchemaRegistry:
                 continue
 
             into[name] = ""  # it is being read: a circle ends here
-            place = quote(subject, safe="", errors="replace")
-            answer = self._ask("GET", f"/subjects/{place}/versions/{version}")
+            quoted_subject = quote(subject, safe="", errors="replace")
+            answer = self._ask("GET", f"/subjects/{quoted_subject}/versions/{version}")
             if isinstance(answer, dict) and isinstance(answer.get("schema"), str):
                 self._follow(answer.get("references"), into)
                 into[name] = into.pop(name) or answer["schema"]
@@ -365,10 +365,10 @@ class SchemaRegistry:
     def _answer(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         """Give an answer; one that comes in small pieces is no reason to wait longer."""
         # A socket of our own, so that a timer can end it whatever the answer does.
-        place = urlsplit(self.address)
-        secret = place.scheme == "https"
-        host = str(place.hostname)
-        connection = HTTPConnection(host, place.port or (443 if secret else 80))
+        registry_url = urlsplit(self.address)
+        secret = registry_url.scheme == "https"
+        host = str(registry_url.hostname)
+        connection = HTTPConnection(host, registry_url.port or (443 if secret else 80))
         opened = socket.create_connection((host, connection.port), SECONDS)
 
         if secret:
@@ -389,17 +389,17 @@ class SchemaRegistry:
                     opened.do_handshake()
 
                 connection.request(
-                    method, place.path + path, body, {**self._headers, "Connection": "close"}
+                    method, registry_url.path + path, body, {**self._headers, "Connection": "close"}
                 )
 
                 with connection.getresponse() as answer:
-                    found = answer.status, answer.read(MAX_ANSWER + 1)
+                    reply = answer.status, answer.read(MAX_ANSWER + 1)
         finally:
             clock.cancel()
             if late.is_set():
                 self._refuse(f"no whole answer in {SECONDS:g} s")
 
-        return found
+        return reply
 
     def _refuse(self, got: str) -> NoReturn:
         raise RegistryAwayError(f"registry must answer at {self.address}, got {got}")
@@ -435,13 +435,13 @@ def registry_address(text: str) -> str:
 
     # A port may be no number, and an address half in brackets.
     try:
-        found = urlsplit(text)
+        address = urlsplit(text)
         good = (
-            found.scheme in ("http", "https")
-            and bool(found.hostname)
-            and not (found.query or found.fragment)
+            address.scheme in ("http", "https")
+            and bool(address.hostname)
+            and not (address.query or address.fragment)
         )
-        good = good and found.port != 0
+        good = good and address.port != 0
     except ValueError:  # a port that is no number, half an address in brackets
         good = False
 

@@ -52,7 +52,8 @@ class ReadValues(NamedTuple):
         """Select some records."""
         chosen = pa.array(kept[self.which])
         return ReadValues(
-            self.which[kept], {part: column.filter(chosen) for part, column in self.columns.items()}
+            self.which[kept],
+            {field: column.filter(chosen) for field, column in self.columns.items()},
         )
 
 
@@ -182,7 +183,8 @@ def _join_values(values: Sequence[bytes]) -> JoinedValues:
 def join_joined_values(parts: Sequence[JoinedValues]) -> JoinedValues:
     """Make one text of several."""
     return JoinedValues(
-        np.concatenate([part.size for part in parts]), b"".join([part.text for part in parts])
+        np.concatenate([values.size for values in parts]),
+        b"".join([values.text for values in parts]),
     )
 
 

@@ -103,12 +103,12 @@ def open_output_topic(location: KafkaLocation) -> str:
 
 def _check(admin: AdminClient, location: KafkaLocation) -> None:
     until = time.monotonic() + APPEAR_SECONDS
-    found = find_topic(admin, location)
-    while found is None and location.create is None and time.monotonic() < until:
+    topic = find_topic(admin, location)
+    while topic is None and location.create is None and time.monotonic() < until:
         time.sleep(0.1)
-        found = find_topic(admin, location)
+        topic = find_topic(admin, location)
 
-    if found is not None:
+    if topic is not None:
         require_topic(admin, location, "WRITE")
     elif location.create is None:
         raise ValueError(
@@ -121,14 +121,14 @@ def _is_compacted(admin: AdminClient, topic: str) -> bool:
     """Say whether a topic is compacted; yes where that may not be looked up."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     try:
-        found = admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[
+        configuration = admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[
             resource
         ].result()
     except KafkaException as error:
         logger.debug("configuration of topic %r: %s", topic, describe_client_error(error))
         return True
 
-    return "compact" in found["cleanup.policy"].value
+    return "compact" in configuration["cleanup.policy"].value
 
 
 _log = logging.getLogger("meanstream.kafka")
@@ -167,9 +167,9 @@ class KafkaSink:
     @classmethod
     def check(cls, location: str, option: str) -> None:
         """Refuse a topic that could not be written to; it is looked for on its brokers."""
-        place = KafkaLocation.parse(location, role=option)
-        require_releases(place)
-        check_output_topic(place)
+        topic = KafkaLocation.parse(location, role=option)
+        require_releases(topic)
+        check_output_topic(topic)
 
     @classmethod
     def canonical_location(cls, location: str) -> str:
@@ -313,7 +313,11 @@ class KafkaSinks:
         """Open the sink of a role; make its topic where the location says so."""
         head = wire_head(register_releases(location)) if location.registry is not None else b""
         cluster = open_output_topic(location)
-        for other in (one for (there, _), one in self._transactions.items() if there == cluster):
+        for other in (
+            opened
+            for (known_cluster, _), opened in self._transactions.items()
+            if known_cluster == cluster
+        ):
             other.refuse_topic(location)
             if not other.location.same_cluster(location):
                 raise ValueError(
@@ -419,7 +423,7 @@ def sink_records(topic: str, events: EventLines, *, deployment: str | None = Non
         keys = [f"{a:016x}{b:016x}" for a, b in keyed_owner_words(users).tolist()]
     elif kind is StageResult:  # its topic may be compacted: each stage of a round is a key
         stages = _STAGES.decode_lines(b"\n".join(lines))
-        keys = [f"{one.round_id}/{one.stage}" for one in stages]
+        keys = [f"{result.round_id}/{result.stage}" for result in stages]
     elif (
         kind is WindowEstimate
     ):  # its topic may be compacted: the newest of each window is what counts

@@ -241,11 +241,11 @@ class KafkaTransaction:
                 f"{roles} must accept records, got {describe_client_error(cause)}"
             ) from None
 
-        found = self._start()
+        committed = self._start()
         self._reset()
 
-        if marker is None or found != marker:
-            self._expect(found)
+        if marker is None or committed != marker:
+            self._expect(committed)
             raise DeliveryFailedError(describe_client_error(cause)) from None
 
     # -- becoming and staying the only writer ------------------------------------------------------------------

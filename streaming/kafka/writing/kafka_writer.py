@@ -72,7 +72,7 @@ class Writer:
         *,
         health: Health | None = None,
     ) -> None:
-        given = dict(location.settings)
+        configured = dict(location.settings)
         self._crash = crash
         self._wait_for = patience.wait_for
         self._failures: list[KafkaError] = []
@@ -92,7 +92,7 @@ class Writer:
             **{
                 name.replace(".", "_"): value
                 for name, value in DEFAULTS.items()
-                if name not in given
+                if name not in configured
             },
         )
 

@@ -52,18 +52,19 @@ class WrittenTally:
 
     def add(self, topic: str, kind: type[Event], lines: Sequence[bytes]) -> None:
         """Take lines."""
-        place = (topic, kind.topic)
-        self._counts[place] = self._counts.get(place, 0) + len(lines)
+        written_to = (topic, kind.topic)
+        self._counts[written_to] = self._counts.get(written_to, 0) + len(lines)
 
         if issubclass(kind, PublicEvent):
-            digest = self._digests.setdefault(place, hashlib.blake2b(digest_size=8))
+            digest = self._digests.setdefault(written_to, hashlib.blake2b(digest_size=8))
             digest.update(b"".join([line + b"\n" for line in lines]))
 
     def written(self) -> dict[Place, Written]:
         """Sum up."""
-        digests = {place: digest.hexdigest() for place, digest in self._digests.items()}
+        digests = {written_to: digest.hexdigest() for written_to, digest in self._digests.items()}
         return {
-            place: Written(count, digests.get(place, "")) for place, count in self._counts.items()
+            written_to: Written(count, digests.get(written_to, ""))
+            for written_to, count in self._counts.items()
         }
 
 
@@ -93,7 +94,9 @@ class Marker:
         >>> Marker(delivery=3, owner="f00d", written={("releases", "release"): Written(2, "ab12")}).encode()
         '{"version":1,"owner":"f00d","written":[["releases","release",2,"ab12"]]}'
         """
-        written = [[*place, what.count, what.digest] for place, what in self.written.items()]
+        written = [
+            [*written_to, what.count, what.digest] for written_to, what in self.written.items()
+        ]
         return msgspec.json.encode(
             {"version": VERSION, "owner": self.owner, "written": written}
         ).decode()
@@ -158,11 +161,11 @@ class MarkerGroup:
                 consumer.poll(0)
                 return _checked(consumer.committed(places, seconds))
 
-            found = self._patience.wait_for("the marker of the last delivery", ask)
+            offsets = self._patience.wait_for("the marker of the last delivery", ask)
         finally:
             consumer.close()
 
-        return self._newest(found)
+        return self._newest(offsets)
 
     def offsets(self, marker: Marker, topics: Sequence[str]) -> list[TopicPartition]:
         """Give the offsets to commit."""
@@ -170,10 +173,10 @@ class MarkerGroup:
         return [TopicPartition(topic, 0, marker.delivery, text) for topic in topics]
 
     def _newest(self, found: Sequence[TopicPartition]) -> Marker | None:
-        marked = [place for place in found if place.offset >= 0]
+        marked = [offset_of_topic for offset_of_topic in found if offset_of_topic.offset >= 0]
         if not marked:
             return None
-        newest = max(marked, key=lambda place: place.offset)
+        newest = max(marked, key=lambda offset_of_topic: offset_of_topic.offset)
 
         try:
             return Marker.decode(newest.offset, newest.metadata or "")
@@ -184,9 +187,9 @@ class MarkerGroup:
 
 
 def _checked(places: list[TopicPartition]) -> list[TopicPartition]:
-    for place in places:
-        if place.error is not None:
-            raise KafkaException(place.error)
+    for offset_of_topic in places:
+        if offset_of_topic.error is not None:
+            raise KafkaException(offset_of_topic.error)
 
     return places
 
@@ -248,9 +251,9 @@ class Repeat:
     def rest(self, topics: Collection[str]) -> list[Records]:
         """Give the records that are new."""
         now = self._tally.written()
-        for place, what in self.before.items():
-            stored = EVENTS.get(place[1]) not in COMPUTED
-            if place[0] in topics and stored and now.get(place) != what:
-                raise Mismatch(place[0])
+        for written_to, what in self.before.items():
+            stored = EVENTS.get(written_to[1]) not in COMPUTED
+            if written_to[0] in topics and stored and now.get(written_to) != what:
+                raise Mismatch(written_to[0])
 
         return [r for r in self._taken if self.before.get(p := (r.topic, r.kind.topic)) != now[p]]

@@ -107,7 +107,14 @@ def test_at_equal_odds_a_gaussian_has_less_noise() -> None:
             "noise must be one of auto, laplace, staircase, gaussian",
         ),
         ({"epsilon": 1, "noise": "gaussian"}, "delta must be more than 0 with noise 'gaussian'"),
-        ({"epsilon": 1, "counter": "toeplitz"}, "noise must be gaussian for the toeplitz counter"),
+        (
+            {"epsilon": 1, "counter": "toeplitz"},
+            "delta must be positive, such as 1e-6, for the toeplitz counter, whose noise is Gaussian",
+        ),
+        (
+            {"epsilon": 1, "counter": "optimal", "noise": "laplace"},
+            "noise must be gaussian for the optimal counter, got 'laplace'",
+        ),
         (
             {"epsilon": 1, "memory": "half-life:100"},
             "delta must be more than 0, such as 1e-6, with a",

@@ -87,8 +87,8 @@ def test_a_ratio_is_a_squared_difference_over_its_variance(monkeypatch: pytest.M
     """
     rows, rng = 20_000, np.random.default_rng(1)
     for low, expected in ((1.0, 0.3173), (4.0, 0.0455)):
-        monkeypatch.setattr("meanstream.operators.agents.window_memory.CHANGED", low)
-        monkeypatch.setattr("meanstream.operators.agents.window_memory.WARNING", low)
+        monkeypatch.setattr("meanstream.operators.agents.released_change_tests.CHANGED", low)
+        monkeypatch.setattr("meanstream.operators.agents.released_change_tests.WARNING", low)
         samples = np.rint(rng.normal(0, (COUNT * SAMPLE) ** 0.5, (2, rows))).astype(np.int64)
         found = (drifts(released(samples, rng.normal(0, DRAW**0.5, (2, rows))))[1] == MOVED).mean()
         assert abs(found - expected) < 5 * (expected * (1 - expected) / rows) ** 0.5

@@ -42,6 +42,15 @@ MEANS: dict[str, tuple[dict[str, Any], str]] = {
     "a schedule": ({"schedule": 5}, "schedule must be text, got 5"),
     "a key": ({"secret": 5}, "secret must be text or bytes, got int"),
     "half letters for a key": ({"secret": "\ud800" * 40}, "secret must be text that UTF-8 can"),
+    "rows of a person": ({"person": "t", "per_person": HUGE}, "per_person must be at most 65,535"),
+    "one statistic": ({"statistics": 5}, "statistics must be of mean, sum, variance, got 5"),
+    "a number for a store": ({"store": 5}, "store must be the path of a file, got 5"),
+    "a number for times": ({"time": 5}, "time must be text, got 5"),
+    "a number for persons": ({"person": 5, "per_person": 1}, "person must be text, got 5"),
+    "a counter without a delta": (
+        {"counter": "optimal"},
+        "delta must be positive, such as 1e-6, for the optimal counter, whose noise is Gaussian",
+    ),
     "periods": ({"by": "month"}, "by must be a column of names .* frame.name..astype"),
 }
 WINDOWS: dict[str, tuple[dict[str, Any], str]] = {
@@ -50,6 +59,8 @@ WINDOWS: dict[str, tuple[dict[str, Any], str]] = {
     "window": ({"window": 7}, "window must be text, got 7"),
     "time": ({"time": 5}, "time must be text, got 5"),
     "one quantile": ({"quantiles": 0.5}, "quantiles must be a sequence of numbers, such as"),
+    "users": ({"users": HUGE}, "users must be at most 1,000,000,000,000, got 1000"),
+    "options": ({"options": 5}, "options must be a dict of the estimator's options by their names"),
 }
 
 

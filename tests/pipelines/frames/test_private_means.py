@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 
 import meanstream
+from meanstream.pipelines.frames.frame_result import LearnedPopulation
 from tests.pipelines.command_line import SECRET
 from tests.pipelines.command_line import meanstream as command
 
@@ -573,3 +574,34 @@ def test_a_result_without_a_ledger_says_what_calls_add_up_to(tmp_path: Path) -> 
     assert "No ledger counts" not in str(
         asked(TABLE.slice(0, 200), secret=None, store=tmp_path / "s.db")
     )
+
+
+@pytest.mark.parametrize(
+    ("collaboration", "said", "is_learned"),
+    [
+        ("learned_prior", "learned_prior: posterior mean; the prior depends on the count", True),
+        ("pooled_prior", "pooled_prior: posterior mean; one prior for all counts", True),
+        ("none", "none: every group alone", False),
+    ],
+)
+def test_explain_names_the_collaboration_and_the_learned_spread(
+    collaboration: str, said: str, is_learned: bool, tmp_path: Path
+) -> None:
+    """The spread is a function of releases: rows with other values and the same releases keep it."""
+    found = asked(TABLE, collaboration=collaboration)
+    text = " ".join(found.explain().split())
+    assert said in text
+    assert found.learned.method == collaboration
+
+    page = found.report(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert said in page
+    for shown in (text, page):
+        assert ("the means of groups differ by" in shown) is is_learned
+    if is_learned:
+        assert f"differ by {found.learned.spread:.3g} (standard deviation around" in text
+
+
+def test_a_result_without_groups_names_its_collaboration() -> None:
+    found = asked(TABLE.slice(0, 0), collaboration="pooled_prior")
+    assert found.learned == LearnedPopulation(method="pooled_prior", spread=None, n_centers=0)
+    assert "collaboration pooled_prior" in " ".join(found.explain().split())

@@ -16,9 +16,9 @@ import pytest
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.noise.keyed import KeyedNoise
-from meanstream.streaming.agents.copied_agents import agents_at_rest
 from meanstream.streaming.agents.forget_agent import forget_agent
 from meanstream.streaming.agents.move_agents import put_departed_agents
+from meanstream.streaming.agents.saved_agents import agents_at_rest
 from meanstream.streaming.agents.store_answers import StoreAnswers
 from meanstream.streaming.engine.engine_loop import HISTORY
 from meanstream.streaming.store.state_store import Store, StoreError

@@ -13,12 +13,12 @@ import pytest
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.noise.keyed import KeyedNoise
-from meanstream.streaming.agents.copied_agents import agents_at_rest
 from meanstream.streaming.agents.forget_agent import forget_agent
 from meanstream.streaming.agents.saved_agents import (
     CHANGED,
     MOST_PIECES,
     SavedAgents,
+    agents_at_rest,
     saved_sample_counts,
 )
 from meanstream.streaming.crash import CrashPoint, Moment

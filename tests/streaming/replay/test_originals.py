@@ -130,7 +130,7 @@ def test_a_place_that_is_there_or_that_others_read_is_refused(tmp_path: Path) ->
     (tmp_path / "letters.parquet").mkdir()
     before = sorted(tmp_path.iterdir())
     for place in (location, "/dev/stdout", "/dev/stderr", "/dev/tty", tmp_path / "link"):
-        with pytest.raises(ValueError, match=r"raw_to must be a new file, got .*, which is there"):
+        with pytest.raises(ValueError, match=r"raw_to must be a new file, got .*, which exists"):
             write_raw_records(Path(place), location, np.array([8]))
     for place, message in (
         ("-", "raw_to must be a new file, got '-'"),
@@ -138,7 +138,7 @@ def test_a_place_that_is_there_or_that_others_read_is_refused(tmp_path: Path) ->
             tmp_path / "letters.parquet" / "raw",
             "raw_to must be a file outside of a folder of events",
         ),
-        (tmp_path / "no" / "raw", "raw_to must be a file that can be made"),
+        (tmp_path / "no" / "raw", "raw_to must be in a writable folder"),
     ):
         with pytest.raises(ValueError, match=message):
             write_raw_records(Path(place), location, np.array([8]))

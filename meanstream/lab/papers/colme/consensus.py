@@ -192,7 +192,8 @@ class Consensus:
         self, summary: CovariateReleases, sample_variance: VariancePosterior | float
     ) -> FittedConsensus:
         """Fit to all agents' releases, given the variance of one sample."""
-        releases = summary.columns()
+        # In one order, whoever's releases were added first.
+        releases = summary.columns().take(np.argsort(summary.agent, kind="stable"))
         return self.fit(
             releases, pooled_variance(releases, variance_posterior_typical(sample_variance))
         )

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
+from meanstream.lab.papers.colme import consensus
 from meanstream.lab.papers.colme.consensus import Consensus, PartnerEdges, partner_edges
 from meanstream.lab.simulation.broadcast import simulate_broadcast
 from meanstream.lab.simulation.config import SimulationConfig
-from meanstream.operators.collaboration import consensus
 from meanstream.operators.records import OwnMeans, ReleaseColumns
 
 VARIANCE = 0.01

@@ -180,10 +180,10 @@ def test_the_records_themselves_go_into_a_private_file_only(folder: Path) -> Non
         (["--raw-to", "-"], "raw_to must be a new file, got '-'"),
         (
             ["--raw-to", "/dev/stdout"],
-            "raw_to must be a new file, got '/dev/stdout', which is there",
+            "raw_to must be a new file, got '/dev/stdout', which exists",
         ),
-        (["--raw-to", "{folder}/dead_letters.jsonl"], "which is there"),
-        (["--raw-to", "{folder}/no/raw.csv"], "raw_to must be a file that can be made"),
+        (["--raw-to", "{folder}/dead_letters.jsonl"], "which exists"),
+        (["--raw-to", "{folder}/no/raw.csv"], "raw_to must be in a writable folder"),
         (
             ["--reason", "malfromed"],
             "reason must be one of a dead letter's, got 'malfromed'; did you mean 'malformed'?",
