@@ -15,7 +15,7 @@ from meanstream.operators.estimators.registry import (
     estimator_class,
 )
 from meanstream.operators.estimators.sparse_size import recommended_sparse, require_sparsity
-from meanstream.operators.forecast.users_needed import users_needed
+from meanstream.operators.forecast.users_needed import number_or, users_needed
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.validation import require, require_between, require_positive
 
@@ -115,15 +115,16 @@ def family_sentence(
     """Say the recommendation in one sentence, and why."""
     best = candidates[0]
     if chosen is None:
-        wide = (
-            "" if best.half_width is None else f" and intervals of half-width {best.half_width:.3g}"
-        )
+        wide = ""
+        if best.half_width is not None:
+            wide = f" and intervals of half-width {best.half_width:.3g}"
+
         text = (
             f"Use none: too few users; even {best.name} has a mean squared error of {best.mse:.3g}{wide},"
             f" no better than a guess ({guess:.3g})"
         )
     elif best.half_width is None:
-        left = 0.0 if best.left_out is None else best.left_out
+        left = best.left_out or 0.0
         text = (
             f"Use {best.name} with {best.terms} functions: error {math.sqrt(best.mse):.3g} of the flat density's"
             f" height, root mean square over the bounds ({math.sqrt(left):.3g} for the functions left out)"
@@ -134,7 +135,7 @@ def family_sentence(
             text += f", because {why}"
 
     if target is not None:
-        needed = "more than 10**9" if best.users_needed is None else f"{best.users_needed:,}"
+        needed = number_or("more than 10**9", best.users_needed)
         text += f". A half-width of {target:g} needs {needed} users"
 
     return f"{text}."

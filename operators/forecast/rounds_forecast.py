@@ -21,7 +21,7 @@ from meanstream.operators.estimators.registry import (
     estimator_class,
     estimator_taken_for,
 )
-from meanstream.operators.forecast.users_needed import users_needed
+from meanstream.operators.forecast.users_needed import number_or, users_needed
 from meanstream.operators.rounds.estimator_traits import DECLARED, TAILS
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.validation import require, require_between, require_positive
@@ -162,6 +162,8 @@ def forecast_record_sentence(
     """
     plain = cases["no search"]
     planned = cases["declared"]
+
+    # What is recommended, and what a declaration would change.
     if best is plain:
         text = (
             f"Use one unbiased report of each user: half-width {plain.half_width:.3g}. No search for a narrower window "
@@ -184,6 +186,7 @@ def forecast_record_sentence(
                 f"Use one unbiased report of each user: half-width {plain.half_width:.3g}. Only a declared "
                 f"{' or '.join(would)} would improve on it, if it is true"
             )
+    # With a declaration: what it gives, and what one report each would.
     elif best is planned:
         text = (
             f"Use {best.name} ({best.kind}) while between_users is true: half-width {best.half_width:.3g}, or "
@@ -197,7 +200,7 @@ def forecast_record_sentence(
         )
 
     if target is not None:
-        needed = "more than 10**9" if best.users_needed is None else f"{best.users_needed:,}"
+        needed = number_or("more than 10**9", best.users_needed)
         text += f". A half-width of {target:g} needs {needed} users"
 
     return text + "."
@@ -365,6 +368,7 @@ it.')
         if estimator_class(name).carries
     }
 
+    # Everything in the value's unit.
     return Forecast(
         users=users,
         epsilon=epsilon,
@@ -375,6 +379,7 @@ it.')
         candidates=tuple(candidates),
         recommended=best.name,
         sentence=forecast_record_sentence(cases, best, declared, z, target_half_width),
+        # What it stands on, and what trusting a curator would bring.
         warning=forecast_record_warning(cases["declared"].name, breaking, half, declared, level),
         breaking_point=None if breaking is None else half * breaking,
         curator=curator,

@@ -16,6 +16,7 @@ from meanstream.operators.forecast.learned_forecast import (
     Remembered,
     least_enough,
 )
+from meanstream.operators.forecast.users_needed import number_or
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.validation import require, require_between, require_positive
@@ -133,10 +134,8 @@ class AgentsForecast:
             if self.epsilon_needed is None
             else f"epsilon {self.epsilon_needed:.3g} is enough"
         )
-        samples = (
-            "no number within reach" if self.samples_needed is None else f"{self.samples_needed:,}"
-        )
-        alone = "no number is enough" if self.samples_alone is None else f"{self.samples_alone:,}"
+        samples = number_or("no number within reach", self.samples_needed)
+        alone = number_or("no number is enough", self.samples_alone)
 
         return (
             f"For a half-width of {self.target_half_width:g} at the median count {epsilon}; at epsilon "
@@ -274,10 +273,11 @@ def forecast_together(
         float(share @ errors.error[: len(share)] / (share @ alone[: len(share)]))
         for errors in (together, public)
     ]
-    bought = {
+    errors_by_epsilon = {
         epsilon: math.sqrt(_with_epsilon(crowd, settings, epsilon, middle, level)[0])
         for epsilon in sorted({*EPSILONS, settings.epsilon})
     }
+
     forecast = AgentsForecast(
         epsilon=settings.epsilon,
         agents=crowd.agents,
@@ -288,7 +288,7 @@ def forecast_together(
         error_ratio=ratios[0],
         public_ratio=ratios[1],
         by_epsilon={
-            epsilon: forecast for epsilon, forecast in bought.items() if math.isfinite(forecast)
+            epsilon: error for epsilon, error in errors_by_epsilon.items() if math.isfinite(error)
         },
     )
 
