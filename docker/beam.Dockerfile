@@ -15,7 +15,7 @@ COPY requirements/build.lock requirements/beam.lock requirements/
 
 RUN /opt/build/bin/pip install --require-hashes -r requirements/build.lock \
     && /opt/meanstream/bin/pip install --no-compile --no-deps --require-hashes -r requirements/beam.lock
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY meanstream meanstream
 COPY operators operators
 COPY streaming streaming

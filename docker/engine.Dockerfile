@@ -6,12 +6,15 @@ ARG PYTHON=python:3.11.14-slim-bookworm
 FROM ${PYTHON} AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src
+# The compiler builds the reader of JSON records and stays behind in this stage, so that its version need not be pinned.
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 RUN python -m venv /opt/build && python -m venv /opt/sbom && python -m venv /opt/meanstream
 COPY requirements/build.lock requirements/engine.lock requirements/sbom.lock requirements/
 RUN /opt/build/bin/pip install --require-hashes -r requirements/build.lock \
     && /opt/sbom/bin/pip install --require-hashes --only-binary :all: -r requirements/sbom.lock \
     && /opt/meanstream/bin/pip install --no-compile --no-deps --require-hashes --only-binary :all: -r requirements/engine.lock
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY meanstream meanstream
 COPY operators operators
 COPY streaming streaming

@@ -76,6 +76,12 @@ def require_epsilon(epsilon: float, *, least: float = 1e-100) -> None:
     require(least <= epsilon <= 1e100, "epsilon", f"be from {least:g} to 1e100", epsilon)
 
 
+def require_least(least: float, **parameters: float) -> None:
+    """Refuse every parameter below a number."""
+    for name, value in parameters.items():
+        require(value >= least, name, f"be at least {least}", value)
+
+
 def require_between(low: float, high: float, **parameters: float) -> None:
     """Refuse every parameter outside the open interval (low, high)."""
     for name, value in parameters.items():

@@ -214,71 +214,46 @@ class OwnBlocks:
         """Take in the samples of a batch."""
         who = batch.who
         pairs = own_pairs(rows, who, batch.point, batch.starts, batch.added)
-        count = batch.before.number
-        log = self._raise(rows, who, count, batch.count)
-        last_block = batch.count >> log
-        first_block = np.maximum((count >> log) + 1, last_block - (SLOTS - 1))
         squares = pairs.difference * pairs.difference
         before = np.cumsum(pairs.number) - pairs.number
-        sums = (np.cumsum(squares) if self.memory.forgets else squares, before)
-        blocks = (count, batch.starts, log)
-        self._mark(
-            rows,
-            who,
-            blocks=blocks,
-            ends=(first_block, last_block),
-            prefix=batch.prefix,
-            squares=sums,
-        )
+        self._mark(rows, batch, squares, before)
+
         completing = np.flatnonzero(pairs.number)
-
         if len(completing):
-            low = rows["pair_squares_low"][who[completing]] + np.add.reduceat(
-                squares, before[completing]
-            )
-            rows["pair_squares_low"][who[completing]] = low % PAIRS_BASE
-            rows["pair_squares_high"][who[completing]] += low // PAIRS_BASE
+            agent = who[completing]
+            low = rows["pair_squares_low"][agent] + np.add.reduceat(squares, before[completing])
+            rows["pair_squares_low"][agent] = low % PAIRS_BASE
+            rows["pair_squares_high"][agent] += low // PAIRS_BASE
 
-    def _mark(
-        self,
-        rows: Columns,
-        who: Ints,
-        *,
-        blocks: tuple[Ints, Ints, Ints],
-        ends: tuple[Ints, Ints],
-        prefix: Ints,
-        squares: tuple[Ints, Ints],
-    ) -> None:
-        """Note what there is at the ends of blocks that samples of the batch complete."""
-        sizes = np.maximum(ends[1] - ends[0] + 1, 0)
-        marked = np.flatnonzero(sizes)
-        if not len(marked):
+    def _mark(self, rows: Columns, batch: SortedSamples, squares: Ints, pairs_before: Ints) -> None:
+        """Note what there is at the ends of blocks that samples of the batch complete.
+
+        `squares` are those of its pairs, which begin at `pairs_before` for each agent.
+        """
+        count = batch.before.number
+        log = self._raise(rows, batch.who, count, batch.count)
+        last_block = batch.count >> log
+        first_block = np.maximum((count >> log) + 1, last_block - (SLOTS - 1))
+        number = np.maximum(last_block - first_block + 1, 0)
+
+        # One entry for each block: the place of its agent in the batch, its number, its end.
+        place = np.repeat(np.arange(len(number)), number)
+        if not len(place):
             return
 
-        number = sizes[marked]
-        agent = who[marked]
-        count, starts, log = (column[marked] for column in blocks)
-
-        def of_each(column: Ints) -> Ints:
-            return np.repeat(column, number)
-
-        block = np.arange(int(number.sum())) + of_each(ends[0][marked] - np.cumsum(number) + number)
-        end = block << of_each(log)  # samples of the agent up to there
-        before = rows["total"][agent] - np.where(starts > 0, prefix[starts - 1], 0)
-        slots = of_each(agent * SLOTS) + block % SLOTS
-        np.reshape(rows[TOTALS], -1, copy=False)[slots] = (
-            of_each(before) + prefix[end + of_each(starts - count - 1)]
-        )
+        block = np.arange(len(place)) + (first_block - np.cumsum(number) + number)[place]
+        end = block << log[place]
+        slots = batch.who[place] * SLOTS + block % SLOTS
+        np.reshape(rows[TOTALS], -1, copy=False)[slots] = batch.total(place, end)
 
         if not self.memory.forgets:
             return
-        pairs_before = squares[1][marked]
-        done = end // 2 - of_each(count // 2)  # pairs of the batch
-        padded = np.concatenate([np.zeros(1, np.int64), squares[0]])
-        low = (
-            of_each(rows["pair_squares_low"][agent] - padded[pairs_before])
-            + padded[of_each(pairs_before) + done]
-        )
+
+        # Squares of all pairs up to there: those before the batch, and those of it.
+        sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(squares)])
+        begin = pairs_before[place]
+        done = end // 2 - (count // 2)[place]
+        low = rows["pair_squares_low"][batch.who[place]] + sums[begin + done] - sums[begin]
         np.reshape(rows[PAIRS], -1, copy=False)[slots] = low % PAIRS_BASE
 
     def _raise(self, rows: Columns, who: Ints, before: Ints, now: Ints) -> Ints:

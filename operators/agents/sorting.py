@@ -184,9 +184,13 @@ class SortedSamples:
             sums, base = self._squares_to
             low = base[place] + sums[sample]
 
-        total = self._base[place] + self.prefix[sample]
         high = self.before.squares_high[place]
-        return SumsNow(count, total, high, low, self.time[sample]), sample
+        now = SumsNow(count, self.total(place, count), high, low, self.time[sample])
+        return now, sample
+
+    def total(self, place: Ints, count: Ints) -> Ints:
+        """Exact sums of all samples of some agents at these counts."""
+        return self._base[place] + self.prefix[self._sample(place, count)]
 
     def _sample(self, place: Ints, count: Ints) -> Ints:
         """The sample with which some agents have that many."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import numpy as np
 from scipy.special import ndtri
 
@@ -24,11 +25,10 @@ from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings
 from meanstream.operators.rounds.estimator_traits import BOUNDS, EstimatorTraits
 from meanstream.operators.rounds.round_records import Estimate, Public, Reports, Summaries, Tally
 from meanstream.operators.rounds.round_results import (
+    Count,
+    StageFound,
     refuse_result,
-    result_added_entries,
-    result_fields,
-    result_list,
-    result_whole_number,
+    result_added,
 )
 from meanstream.operators.validation import require
 
@@ -36,6 +36,12 @@ if TYPE_CHECKING:
     from meanstream.operators.rounds.user_sizes import SizeDistribution
 
 MOST_QUANTILES = 20
+
+
+class Counted(StageFound, frozen=True, kw_only=True):
+    """Public: of each level so far the number of reports, and of votes for each bin."""
+
+    levels: list[Annotated[list[Count], msgspec.Meta(min_length=1)]]
 
 
 class LevelRound:
@@ -76,28 +82,27 @@ class LevelRound:
         """Public: the counts so far; after the last level the quantiles."""
         # Counts of all levels go on to the last one.
         named = [tally.n, *(tally.sums or [0] * self._votes.bins)]
-        levels = [*public.get("levels", []), named]
+        before = Counted.of(public).levels if public else []
+        counted = Counted(levels=[*before, named])
 
         if self._last:
-            return self._tree.answer(levels)
-        return {"levels": levels}
+            return self._tree.answer(counted.levels)
+        return counted.plain()
 
     def check(self, found: Public, public: Public) -> None:
         """Public: refuse what cannot be counts of this level's reports."""
         if self._last:
             refuse_result("stage", f"be one before the last: {self.name} answers", "a result")
 
-        result_fields(found, {"levels"})
-        added = result_added_entries(found, public, "levels")
+        before = Counted.of(public).levels if public else []
+        added = result_added(Counted.of(found).levels, before, "levels")
 
         # One level more than before, of as many bins as the level has.
-        if len(added) != 1:
-            refuse_result("levels", "have one more level than the earlier result", len(added))
+        if len(added) != 1 or len(added[0]) != self._votes.bins + 1:
+            refuse_result("levels", "have the bins of one more level", len(added))
 
-        n, *named = result_list(added[0], "level", self._votes.bins + 1, self._votes.bins + 1)
-        most = result_whole_number(n, "number of reports", 0)
-        for count in named:
-            result_whole_number(count, "number of votes", 0, most)
+        if max(added[0]) > added[0][0]:
+            refuse_result("levels", "have at most as many votes for a bin as reports", "more")
 
 
 class QuantileTree(EstimatorTraits):

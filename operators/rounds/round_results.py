@@ -10,8 +10,9 @@ comes about never depends on the user's data.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn, Self
 
+import msgspec
 import numpy as np
 
 from meanstream.operators.noise.keyed import keyed_owner_words
@@ -61,6 +62,57 @@ def extreme_users(span: int, shape: tuple[int, ...] = ()) -> Summaries:
     )
 
 
+Number = Annotated[float, msgspec.Meta(ge=-MOST, le=MOST)]
+"""A finite number of a result."""
+Error = Annotated[float, msgspec.Meta(ge=0.0, le=MOST)]
+"""A standard error, or another number that is not negative."""
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+"""How many users, reports or votes."""
+Told = list[dict[str, Any]]
+"""What stages tell of themselves for pictures: it is not read."""
+
+
+class StageFound(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """Public: what a stage hands on; reading it from plain data is the check of its form.
+
+    A stage has a class of its own. Fields that may be left out have the default None.
+
+    Examples
+    --------
+    >>> class Center(StageFound, frozen=True, kw_only=True):
+    ...     center: Number
+    >>> Center.of({"center": 0.5}).plain()
+    {'center': 0.5}
+    >>> Center.of({"center": float("nan")})
+    Traceback (most recent call last):
+    ValueError: stage result: center must be as its stage hands it on: Expected `float` >= -1000000000000.0
+    """
+
+    @classmethod
+    def of(cls, public: Any) -> Self:
+        """Read plain data, or refuse it with `ValueError`."""
+        try:
+            return msgspec.convert(public, cls)
+        except msgspec.ValidationError as error:
+            what, _, place = str(error).partition(" - at `$")
+            name = place.strip("`.") or "it"
+            said = " ".join(what.split())[:120]
+            raise ValueError(
+                f"stage result: {name} must be as its stage hands it on: {said}"
+            ) from None
+
+    def plain(self) -> Public:
+        """Give it as plain data."""
+        plain: Public = msgspec.to_builtins(self, enc_hook=_python_number)
+        return plain
+
+
+def _python_number(number: Any) -> Any:
+    return number.item()
+
+
 class LastRound:
     """A round that answers: nothing comes after it, so that nothing can be its result."""
 
@@ -81,31 +133,6 @@ def refuse_result(name: str, rule: str, value: object) -> NoReturn:
     raise ValueError(f"stage result: {name} must {rule}, got {shown}")
 
 
-def result_fields(
-    found: Any, required: Collection[str], optional: Collection[str] = ()
-) -> dict[str, Any]:
-    """Read an object that has all of these fields, perhaps those, and no other.
-
-    Examples
-    --------
-    >>> result_fields({"center": 0.5, "door": 1}, {"center"})
-    Traceback (most recent call last):
-    ValueError: stage result: it must have no field 'door', got dict
-    """
-    if not isinstance(found, dict):
-        refuse_result("it", "be an object", found)
-
-    for name in sorted(required):
-        if name not in found:
-            refuse_result("it", f"have the field {name}", found)
-
-    for name in sorted(found):
-        if name not in required and name not in optional:
-            refuse_result("it", f"have no field {str(name)[:60]!r}", found)
-
-    return found
-
-
 def result_number(value: Any, name: str, low: float, high: float) -> float:
     """Read a finite number within bounds.
 
@@ -123,37 +150,6 @@ def result_number(value: Any, name: str, low: float, high: float) -> float:
         refuse_result(name, f"lie between {low:g} and {high:g}", value)
 
     return float(value)
-
-
-def result_whole_number(value: Any, name: str, low: int, high: int = 2**53) -> int:
-    """Read an integer within bounds."""
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        refuse_result(name, f"be a whole number from {low} to {high}", value)
-
-    return value
-
-
-def result_one_of(value: Any, name: str, known: Collection[str]) -> str:
-    """Read one of some words."""
-    if not isinstance(value, str) or value not in known:
-        refuse_result(name, f"be one of {', '.join(known)}", value)
-
-    return value
-
-
-def result_list(value: Any, name: str, least: int, most: int) -> list[Any]:
-    """Read a list of that many entries."""
-    if not isinstance(value, list) or not least <= len(value) <= most:
-        refuse_result(
-            name, f"be a list of {least} entries" + (f" to {most}" if most > least else ""), value
-        )
-
-    return value
-
-
-def result_numbers(value: Any, name: str, count: int, low: float, high: float) -> list[float]:
-    """Read a list of that many numbers within bounds."""
-    return [result_number(one, name, low, high) for one in result_list(value, name, count, count)]
 
 
 def result_near(value: Any, name: str, wanted: float) -> float:
@@ -183,20 +179,19 @@ def result_row(
     return best
 
 
-def result_added_entries(found: Public, public: Public, name: str, *, by: int = 1) -> list[Any]:
-    """Read a list that begins with what was accepted before, and has at most that many entries more; give these."""
-    before = public.get(name, [])
-    given = result_list(found.get(name, []), name, len(before), len(before) + by)
-    if given[: len(before)] != before:
-        refuse_result(name, "begin with the earlier result", given)
+def result_added(found: list[Any], before: list[Any], name: str, *, by: int = 1) -> list[Any]:
+    """Read a list that begins as before, and has at most that many entries more; give these."""
+    if found[: len(before)] != before or len(found) > len(before) + by:
+        rule = f"be the earlier result and at most {by} entries more"
+        refuse_result(name, rule, "another list")
 
-    return given[len(before) :]
+    return found[len(before) :]
 
 
-def result_unchanged(found: Public, public: Public, name: str) -> None:
+def result_unchanged(found: object, before: object, name: str) -> None:
     """Refuse another value of a field than was accepted before."""
-    if found.get(name) != public.get(name):
-        refuse_result(name, "stay the earlier result", found.get(name))
+    if found != before:
+        refuse_result(name, "stay the earlier result", found)
 
 
 def result_as_plain_data(found: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -175,14 +175,9 @@ def frame_samples(
     if not isinstance(value, str):
         raise ValueError(f"value must be the name of a column, got {type(value).__name__}")
 
-    # Only these columns are converted: the others may hold anything.
-    optional = {"time": time, "person": person}
-    wanted = {"by": grouping, "value": [value]}
-    wanted |= {option: [name] for option, name in optional.items() if name is not None}
-    table = columns_of_options(frame, wanted)
-    n_rows = table.num_rows
-
     # Rows without a value may have to stay, where validity is private.
+    table = _needed_columns(frame, grouping, value, {"time": time, "person": person})
+    n_rows = table.num_rows
     without_value = nulls == "drop" and protect_validity
     if nulls == "drop":
         table = _without_nulls(table, kept=value if without_value else None)
@@ -207,6 +202,15 @@ def frame_samples(
         return samples
 
     return samples.in_order(np.argsort(when, kind="stable"))
+
+
+def _needed_columns(
+    frame: Any, grouping: list[str], value: str, optional: Mapping[str, str | None]
+) -> pa.Table:
+    """Columns that options name; no other is converted, as they may hold anything."""
+    wanted = {"by": grouping, "value": [value]}
+    wanted |= {option: [name] for option, name in optional.items() if name is not None}
+    return columns_of_options(frame, wanted)
 
 
 def group_sizes(frame: Any, by: str | Sequence[str], rows: str | None) -> Ints:

@@ -154,24 +154,16 @@ def plan_means(
     calls = valid_int("releases", releases)
     lines = []
 
-    for budget in epsilons:
-        # Each epsilon has a mechanism of its own.
-        if private_counts:
-            facts, noise = _secret_mechanism(lower, upper, budget, delta, sizes)
-        else:
-            facts, noise = _mechanism(
-                AgentsSettings(
-                    lower=lower,
-                    upper=upper,
-                    epsilon=budget,
-                    delta=delta,
-                    horizon=calls,
-                    schedule=AT_THE_END,
-                    per_person=per_person,
-                    spread_share=_spread_share(sizes, budget, per_person, calls),
-                )
-            )
-
+    mechanisms = _mechanisms(
+        (lower, upper),
+        epsilons,
+        delta,
+        sizes,
+        calls=calls,
+        per_person=per_person,
+        private_counts=private_counts,
+    )
+    for budget, facts, noise in mechanisms:
         variances = (stddev**2 / count + noise(count) for count in (sizes, counts))
         widths = _half_widths(*variances, spread=spread, level=level)
         widths = np.minimum(widths, (upper - lower) / 2)
@@ -200,6 +192,36 @@ def _notes(
         f"Epsilon is of {unit}, over {calls} {'call' if calls == 1 else 'calls'}; guessed_right is how often "
         "someone who knows all else guesses right between two possibilities (a coin: 0.5)"
     )
+
+
+def _mechanisms(
+    bounds: tuple[float, float],
+    epsilons: Sequence[float],
+    delta: float,
+    sizes: Ints,
+    *,
+    calls: int,
+    per_person: int | None,
+    private_counts: bool,
+) -> Iterator[tuple[float, dict[str, Any], NoiseVariance]]:
+    """Each epsilon with its own mechanism: what is shown of it, and the variance of its noise."""
+    lower, upper = bounds
+    for epsilon in epsilons:
+        if private_counts:
+            yield epsilon, *_secret_mechanism(lower, upper, epsilon, delta, sizes)
+            continue
+
+        settings = AgentsSettings(
+            lower=lower,
+            upper=upper,
+            epsilon=epsilon,
+            delta=delta,
+            horizon=calls,
+            schedule=AT_THE_END,
+            per_person=per_person,
+            spread_share=_spread_share(sizes, epsilon, per_person, calls),
+        )
+        yield epsilon, *_mechanism(settings)
 
 
 def _spread_share(sizes: Ints, epsilon: float, per_person: int | None, calls: int) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from meanstream.streaming.engine.engine_stats import EngineStats
+from meanstream.streaming.engine.engine_stats import EngineStats, stats_of
 
 
 @dataclass(slots=True)
@@ -46,6 +46,4 @@ def collaboration_stats(stats: EngineStats) -> CollaborationStats:
 
     Those of an engine mean something else.
     """
-    if not isinstance(stats, CollaborationStats):
-        raise TypeError(f"figures must be of a collaboration, got {type(stats).__name__}")
-    return stats
+    return stats_of(stats, CollaborationStats, "a collaboration")

@@ -138,6 +138,7 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
 
             self.stats.input_lag = batch.lag
             self.stats.input_lags = batch.lags
+            self.stats.group_commit_age = batch.commit_age
 
             # A bounded source has ended: one last turn takes in what still waits for the
             # watermark.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from meanstream.streaming.agents.first_release import FirstRelease
@@ -49,6 +49,8 @@ class EngineStats:
         tell.
     input_lags : dict of (str, int) to int
         The same by topic and partition, where the source has some.
+    group_commit_age : float or None
+        Seconds since the group's offsets were last taken, where the source has a group.
     lateness : float or None
         How far a sample may lie behind event time, in seconds: a setting of the run.
     refresh : float or None
@@ -107,6 +109,7 @@ class EngineStats:
     watermark: float | None = None
     input_lag: int | None = None
     input_lags: dict[tuple[str, int], int] = field(default_factory=dict)
+    group_commit_age: float | None = None
     lateness: float | None = None
     refresh: float | None = None
     pending: int = 0
@@ -124,3 +127,13 @@ class EngineStats:
     batch_seconds: float = 0.0
     deliveries: int = 0
     delivery_seconds: float = 0.0
+
+
+Kind = TypeVar("Kind", bound=EngineStats)
+
+
+def stats_of(stats: EngineStats, kind: type[Kind], whose: str) -> Kind:
+    """Take figures of one kind: those of another mean something else, and may be private."""
+    if not isinstance(stats, kind):
+        raise TypeError(f"figures must be of {whose}, got {type(stats).__name__}")
+    return stats

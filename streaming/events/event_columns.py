@@ -191,7 +191,8 @@ class Batch:
     `exhausted` says that a bounded source has ended; an empty batch that is not exhausted means:
     nothing yet. `active` names the partitions that more is expected of soon: event time waits for
     each of them, and for no other. `lag` is the number of records that the source holds beyond this
-    batch, where it can tell; `lags` the same by topic and partition.
+    batch, where it can tell; `lags` the same by topic and partition. `commit_age` is the time since
+    others were last told what is committed, in seconds, where there are such.
     """
 
     samples: SampleColumns
@@ -201,6 +202,7 @@ class Batch:
     active: tuple[int, ...] = (0,)
     lag: int | None = None
     lags: dict[tuple[str, int], int] = field(default_factory=dict)
+    commit_age: float | None = None
 
 
 SEPARATOR = ","

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import accumulate
@@ -65,6 +65,7 @@ GAUGES = {
     "samples_pending": "Samples that were taken and wait for event time.",
     "first_release_timestamp_seconds": "Event time at which the first release is due; none once there was one.",
     "input_lag_events": "Records that the source holds and the engine has not read.",
+    "group_commit_age_seconds": "Seconds since the broker last took the offsets of the group.",
     "refresh_seconds": "How often agents get estimates, in event time; none where they do at the end of the source.",
     "allowed_lateness_seconds": "How far a sample may lie behind event time; releases wait for as long.",
 }
@@ -335,6 +336,7 @@ class Metrics(Collector):
             "rejects": {reason: stats.rejected[reason] for reason in self.families.reasons},
             "agents": stats.agents,
             "input_lag_events": stats.input_lag,
+            "group_commit_age_seconds": stats.group_commit_age,
             "partition_lag_events": stats.input_lags,
             "allowed_lateness_seconds": stats.lateness,
             "watermark": stats.watermark,
@@ -381,7 +383,13 @@ class Metrics(Collector):
             yield CounterMetricFamily(f"{PREFIX}_{name}", text, value=shown.get(name, 0))
 
         if families.reasons:
-            yield _rejects(families.reasons, shown)
+            rejects = CounterMetricFamily(
+                f"{PREFIX}_rejects", "Records that were not used, by reason.", labels=["reason"]
+            )
+            for reason in families.reasons:
+                rejects.add_metric([reason], shown["rejects"][reason] if shown else 0)
+
+            yield rejects
 
         for name, text in families.distributions.items():
             yield _histogram(name, text, shown.get(name))
@@ -405,10 +413,15 @@ class Metrics(Collector):
                 yield _gauge(name, families.live[name], value)
 
         if families.partitions:
-            yield _partitions(shown.get("partition_lag_events", {}))
+            lags = sorted(shown.get("partition_lag_events", {}).items())
+            places = (((topic, str(number)), lag) for (topic, number), lag in lags)
+            labels = ("topic", "partition")
+            yield _labelled("partition_lag_events", PARTITION_LAG, labels, places)
 
         if families.connections:
-            yield _connections(self._health.connections())
+            problems = self._health.connections().items()
+            clients = (((name,), float(problem is None)) for name, problem in problems)
+            yield _labelled("kafka_connected", CONNECTED, ("client",), clients)
 
         if self._process is not None:
             yield from self._process.collect()
@@ -478,30 +491,12 @@ class Metrics(Collector):
         }
 
 
-def _rejects(reasons: Sequence[str], shown: dict[str, Any]) -> Metric:
-    family = CounterMetricFamily(
-        f"{PREFIX}_rejects", "Records that were not used, by reason.", labels=["reason"]
-    )
-    for reason in reasons:
-        family.add_metric([reason], shown["rejects"][reason] if shown else 0)
-
-    return family
-
-
-def _connections(problems: Mapping[str, str | None]) -> Metric:
-    family = GaugeMetricFamily(f"{PREFIX}_kafka_connected", CONNECTED, labels=["client"])
-    for client, problem in problems.items():
-        family.add_metric([client], float(problem is None))
-
-    return family
-
-
-def _partitions(lags: Mapping[tuple[str, int], int]) -> Metric:
-    family = GaugeMetricFamily(
-        f"{PREFIX}_partition_lag_events", PARTITION_LAG, labels=["topic", "partition"]
-    )
-    for (topic, partition), lag in sorted(lags.items()):
-        family.add_metric([topic, str(partition)], lag)
+def _labelled(
+    name: str, text: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], float]]
+) -> Metric:
+    family = GaugeMetricFamily(f"{PREFIX}_{name}", text, labels=labels)
+    for of_labels, value in values:
+        family.add_metric(of_labels, value)
 
     return family
 

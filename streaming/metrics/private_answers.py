@@ -123,6 +123,7 @@ class PrivateRoundsMetrics(PrivateMetrics):
         gauges={
             "users_seen": "Users with at least one good sample.",
             "input_lag_events": GAUGES["input_lag_events"],
+            "group_commit_age_seconds": GAUGES["group_commit_age_seconds"],
             "allowed_lateness_seconds": RoundsMetrics.families.gauges["allowed_lateness_seconds"],
             "rounds_open_windows": "Windows that still take samples.",
         },

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Collection, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 from zipfile import BadZipFile
@@ -80,14 +80,10 @@ class DeadLetters:
 
     def take(self, which: Bools | Ints | slice) -> DeadLetters:
         """Select entries."""
-        return DeadLetters(
-            self.sources,
-            self.source[which],
-            self.position[which],
-            self.reason[which],
-            self.size[which],
-            self.unreadable,
-        )
+        columns = {
+            name: getattr(self, name)[which] for name in ("source", "position", "reason", "size")
+        }
+        return replace(self, **columns)
 
     def of(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from meanstream.streaming.engine.engine_stats import EngineStats
+from meanstream.streaming.engine.engine_stats import EngineStats, stats_of
 
 
 @dataclass(slots=True)
@@ -45,9 +45,7 @@ def rounds_stats(stats: EngineStats) -> RoundsStats:
 
     Those of another engine are public where these are not.
     """
-    if not isinstance(stats, RoundsStats):
-        raise TypeError(f"figures must be of an engine of rounds, got {type(stats).__name__}")
-    return stats
+    return stats_of(stats, RoundsStats, "an engine of rounds")
 
 
 def public_stats(stats: RoundsStats) -> RoundsStats:
@@ -121,6 +119,4 @@ class StatisticianStats(EngineStats):
 
 def statistician_stats(stats: EngineStats) -> StatisticianStats:
     """Take figures of a statistician's side; those of an engine mean something else."""
-    if not isinstance(stats, StatisticianStats):
-        raise TypeError(f"figures must be of a statistician, got {type(stats).__name__}")
-    return stats
+    return stats_of(stats, StatisticianStats, "a statistician")

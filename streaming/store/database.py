@@ -188,6 +188,8 @@ class Database:
             self.execute("PRAGMA secure_delete = ON")
             self.execute(f"PRAGMA cache_size = -{CACHE_KIBIBYTES}")
             self.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+            # A log that one large transaction made longer is cut when it begins anew.
+            self.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_PAGES * PAGE}")
 
         if self.is_empty and not read_only:
             self.execute("PRAGMA journal_mode = WAL")

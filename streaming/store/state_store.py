@@ -435,7 +435,7 @@ a store keeps its settings; another value needs a new --store, whose budget adds
         if self._database.is_empty:
             with self.transaction():
                 create_layout(self._database)
-                self.adopt()
+                self.begin_contents()
                 self._put_public()
 
             self._database.fold()  # from now on the file itself says which store it is

@@ -43,10 +43,10 @@ class Contents:
     --------
     >>> contents = Contents()
     >>> rows = [content_mark("ann", b"1"), content_mark("bob", b"2")]
-    >>> contents.add("names", rows)
+    >>> contents.change("names", rows)
     >>> contents.agrees("names", rows), contents.agrees("names", rows[:1])
     (True, False)
-    >>> contents.remove("names", rows[1:])
+    >>> contents.change("names", rows[1:], -1)
     >>> contents.agrees("names", rows[:1])
     True
     """
@@ -55,14 +55,6 @@ class Contents:
         self._groups = {
             name: (rows, int(total, 16)) for name, (rows, total) in (plain or {}).items()
         }
-
-    def add(self, group: str, marks: Iterable[int]) -> None:
-        """Count new rows in."""
-        self._change(group, list(marks), 1)
-
-    def remove(self, group: str, marks: Iterable[int]) -> None:
-        """Count rows out."""
-        self._change(group, list(marks), -1)
 
     def agrees(self, group: str, marks: Iterable[int]) -> bool:
         """Say whether these are the marks of all rows of a group."""
@@ -77,9 +69,12 @@ class Contents:
         """Give the groups that have rows, as plain values."""
         return {name: (rows, f"{total:032x}") for name, (rows, total) in self._groups.items()}
 
-    def _change(self, group: str, marks: list[int], sign: int) -> None:
+    def change(self, group: str, marks: Sequence[int], sign: int = 1) -> None:
+        """Count rows in, or out with a sign of -1."""
         rows, total = self._groups.pop(group, (0, 0))
-        rows, total = rows + sign * len(marks), (total + sign * sum(marks)) % _MODULUS
+        rows += sign * len(marks)
+        total = (total + sign * sum(marks)) % _MODULUS
+
         if rows or total:
             self._groups[group] = (rows, total)
 
@@ -197,17 +192,17 @@ class StoreTables:
         query = "SELECT name, value FROM state WHERE name = ?"
 
         # What was under the name leaves the contents before the new value enters.
-        self._remove("state", _state_mark, self._database.rows(query, (name,)))
+        self._count("state", _state_mark, self._database.rows(query, (name,)), -1)
         encoded = _encoded(value)
         self._database.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (name, encoded))
-        self._add("state", _state_mark, [(name, encoded)])
+        self._count("state", _state_mark, [(name, encoded)])
 
     def add_agents(self, first: int, names: Sequence[str]) -> None:
         """Enter new agents with the numbers from `first` on, the number of those that are there."""
         starts = range(0, len(names), NAMES)
         rows = [(first + i, msgspec.json.encode(names[i : i + NAMES])) for i in starts]
         self._database.insert("INSERT INTO agents VALUES (?, ?)", rows)
-        self._add("agents", _name_mark, rows)
+        self._count("agents", _name_mark, rows)
 
         # A new store knows all names from here on and never reads them back.
         if not first:
@@ -224,13 +219,13 @@ class StoreTables:
         # Names are stored in runs: the one that holds this number is written anew.
         query = "SELECT number, names FROM agents WHERE number <= ? ORDER BY number DESC LIMIT 1"
         rows = self._database.rows(query, (number,))
-        self._remove("agents", _name_mark, rows)
+        self._count("agents", _name_mark, rows, -1)
         ((first, encoded),) = rows
         names = self._read(_NAMES.decode, encoded, "agents")
         names[number - first] = name
         renamed = (first, msgspec.json.encode(names))
         self._database.execute("INSERT OR REPLACE INTO agents VALUES (?, ?)", renamed)
-        self._add("agents", _name_mark, [renamed])
+        self._count("agents", _name_mark, [renamed])
         self._encoded_names = None
 
     def put_chunk(self, kind: str, number: int, columns: Columns) -> None:
@@ -243,7 +238,7 @@ class StoreTables:
 
         # The mark stands for the chunk in the contents: nothing is read back to compare it.
         mark = self._marks[kind, number] = _chunk_mark(kind, number, packed[-CHECKSUM_BYTES:])
-        self._known().add(_group(kind), [mark])
+        self._known().change(_group(kind), [mark])
 
     def drop_chunks(self, kind: str, numbers: Sequence[int]) -> None:
         """Remove columns."""
@@ -267,14 +262,14 @@ class StoreTables:
 
         row = (self.posted() + 1, topic, together)
         self._database.execute("INSERT INTO outbox VALUES (?, ?, ?)", row)
-        self._add("outbox", _event_mark, [row])
+        self._count("outbox", _event_mark, [row])
         self._posted += 1
 
     def clear_outbox(self, seq: int) -> None:
         """Forget delivered events."""
         rows = self._database.rows("SELECT seq, topic, lines FROM outbox WHERE seq <= ?", (seq,))
         if rows:
-            self._remove("outbox", _event_mark, rows)
+            self._count("outbox", _event_mark, rows, -1)
             self._database.execute("DELETE FROM outbox WHERE seq <= ?", (seq,))
 
     # -- what the tables hold --------------------------------------------------------------------------------
@@ -297,25 +292,9 @@ class StoreTables:
             self.forget()
             raise
 
-    def adopt(self, posted: int = 0) -> None:
-        """Take what the tables hold as it is: those of a new store."""
+    def begin_contents(self) -> None:
+        """Begin with tables that hold nothing."""
         self._contents = Contents()
-        self._posted = posted
-        self._add(
-            "state",
-            _state_mark,
-            self._database.rows("SELECT name, value FROM state WHERE name <> ?", (CONTENTS,)),
-        )
-
-        self._add("agents", _name_mark, self._database.rows("SELECT number, names FROM agents"))
-        self._encoded_names = None
-        self._add(
-            "outbox", _event_mark, self._database.rows("SELECT seq, topic, lines FROM outbox")
-        )
-        query = "SELECT kind, number, substr(data, ?) FROM chunks"
-
-        for row in self._database.rows(query, (-CHECKSUM_BYTES,)):
-            self._add(_group(row[0]), _chunk_mark, [row])
 
     def forget(self) -> None:
         """Read again what is remembered.
@@ -354,28 +333,26 @@ class StoreTables:
                 "INSERT OR REPLACE INTO state VALUES (?, ?)", (CONTENTS, self._seal)
             )
 
-    def _add(self, group: str, marking: Callable[..., int], rows: Iterable[Sequence[Any]]) -> None:
-        self._known().add(
-            group, self._read(lambda found: [marking(*row) for row in found], rows, group)
-        )
-
-    def _remove(
-        self, group: str, marking: Callable[..., int], rows: Iterable[Sequence[Any]]
+    def _count(
+        self,
+        group: str,
+        marking: Callable[..., int],
+        rows: Iterable[Sequence[Any]],
+        sign: int = 1,
     ) -> None:
-        self._known().remove(
-            group, self._read(lambda found: [marking(*row) for row in found], rows, group)
-        )
+        """Count rows of a group into the contents, or out of them."""
+        marks = self._read(lambda counted: [marking(*row) for row in counted], rows, group)
+        self._known().change(group, marks, sign)
 
     def _forget_chunk(self, kind: str, number: int) -> None:
         mark = self._marks.pop((kind, number), None)
         if mark is not None:
-            self._known().remove(_group(kind), [mark])
+            self._known().change(_group(kind), [mark], -1)
             return
 
         query = "SELECT kind, number, substr(data, ?) FROM chunks WHERE kind = ? AND number = ?"
-        self._remove(
-            _group(kind), _chunk_mark, self._database.rows(query, (-CHECKSUM_BYTES, kind, number))
-        )
+        rows = self._database.rows(query, (-CHECKSUM_BYTES, kind, number))
+        self._count(_group(kind), _chunk_mark, rows, -1)
 
     def _states(self) -> dict[str, bytes]:
         rows: dict[str, bytes] = dict(self._database.rows("SELECT name, value FROM state"))

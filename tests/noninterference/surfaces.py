@@ -255,6 +255,7 @@ PUBLIC_METRICS = {
         "estimates", "events", "letters_unwritten", "refusals", "releases", "agents", "agents_exhausted", "drifts",
         "drift_warnings",
         "budget_spent_ratio_max", "released_class_size_median", "released_half_width_median", "input_lag_events",
+        "group_commit_age_seconds",
         "prior_components",
         "prior_spread", "prior_count_ratio", "dependence_ratio", "covariates_explained_ratio", "budget_spent_ratio",
         "released_class_size",
@@ -318,6 +319,7 @@ PRIVATE_ROUNDS_METRICS = {
     *_OF_THE_MACHINE, "allowed_lateness_seconds", "delivery_seconds", "events_per_second",
     "input_silent_seconds", "partition_lag_events",
     "accepted", "clipped", "events", "letters_unwritten", "refusals", "input_lag_events", "rounds_open_windows",
+    "group_commit_age_seconds",
     "users_seen", "batch_seconds", "commit_seconds", "checkpoint_age_seconds", "ledger_bytes", "watermark_lag_seconds",
 }  # fmt: skip
 """What the operator of rounds sees at an address of its own."""

@@ -68,6 +68,7 @@ ELSEWHERE = {
     "MeanstreamReadingTurnsMany",
     "MeanstreamAgentsMoved",
     "MeanstreamInputSilent",
+    "MeanstreamGroupNotCommitted",
     "MeanstreamNoEstimates",
 }
 """Of jobs on Flink, of agents with a memory whose means move, and of what is missing for half an

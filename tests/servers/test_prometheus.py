@@ -300,6 +300,10 @@ SPOILED = {
             "meanstream_reading_turns_total > 16000\n        for: 1m",
         ),
     ],
+    "MeanstreamGroupNotCommitted": [
+        ("commit_age_seconds > 900", "commit_age_seconds > 100"),
+        ("commit_age_seconds > 900", "commit_age_seconds > 9e9"),
+    ],
     "MeanstreamInputSilent": [
         ('silent_seconds{pauses!="expected"} > 900', 'silent_seconds{pauses!="expected"} > 100'),
         ('silent_seconds{pauses!="expected"} > 900', 'silent_seconds{pauses!="expected"} > 9e9'),

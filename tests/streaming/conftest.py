@@ -24,6 +24,7 @@ from meanstream.streaming.store.deployment_store import open_deployment
 from meanstream.streaming.store.state_store import Store
 from tests.fitted_once import fitted_once  # noqa: F401 - fixture
 from tests.streaming.support.scripted_source import SettableClock
+from tests.streaming.support.stored_rows import forget_names
 
 ROLES = {
     "releases": Trust.PUBLIC,
@@ -101,8 +102,7 @@ class World:
             store.put_state("engine", None)
             for kind in ("agents", "changed agents", "own releases", "pending", "ids", "agent ids"):
                 store.drop_chunks(kind, [number for number, _ in store.chunks(kind)])
-            store._database.execute("DELETE FROM agents")
-            store.adopt(store.posted())
+            forget_names(store)
         store.close()
 
     def lines(self, role: str) -> list[bytes]:

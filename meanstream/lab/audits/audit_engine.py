@@ -17,7 +17,7 @@ from meanstream.lab.evidence.agents_audit import CHUNK, CanaryEvidence, run_cana
 from meanstream.lab.evidence.audit_record import AuditRow, require_auditable
 from meanstream.lab.evidence.canaries import Canaries, compressed
 from meanstream.lab.evidence.one_run import LEAST_CANARIES
-from meanstream.operators.validation import require
+from meanstream.operators.validation import require, require_least
 from meanstream.pipelines.options.option_errors import refusing_options
 from meanstream.streaming.crash import no_crash
 from meanstream.streaming.long_work import tracked_work
@@ -44,11 +44,9 @@ def audit_engine_rows(options: AuditEngineOptions) -> tuple[Iterator[AuditRow], 
         settings = options.settings()
         require_auditable(settings.epsilon)
         agents = CANARIES[way] if options.canaries is None else options.canaries
-        require(
-            agents >= 2 * LEAST_CANARIES, "canaries", f"be at least {2 * LEAST_CANARIES}", agents
-        )
+        require_least(2 * LEAST_CANARIES, canaries=agents)
         require(options.seed is None or options.seed >= 0, "seed", "be at least 0", options.seed)
-        require(options.kills >= 0, "kills", "be at least 0", options.kills)
+        require_least(0, kills=options.kills)
 
         require(
             options.runner is None,

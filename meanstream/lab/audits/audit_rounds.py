@@ -20,7 +20,7 @@ from meanstream.operators.estimators.registry import (
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.rounds.round_records import Estimate, Public, Summaries
-from meanstream.operators.validation import require
+from meanstream.operators.validation import require, require_least
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.window_round import WindowRound
@@ -46,7 +46,7 @@ def audit_rounds_rows(
     with refusing_options():
         require_auditable(epsilon)
         require(seed is None or seed >= 0, "seed", "be at least 0", seed)
-        require(users >= 2 * LEAST_CANARIES, "users", f"be at least {2 * LEAST_CANARIES}", users)
+        require_least(2 * LEAST_CANARIES, users=users)
 
     everything = not names or "all" in names
     designed = {}

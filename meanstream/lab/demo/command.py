@@ -12,6 +12,15 @@ from meanstream.pipelines.options.base import JsonOption
 from meanstream.pipelines.options.declaration import INPUT, OUTPUT, PRIVACY, cli_option
 from meanstream.pipelines.options.option_errors import BadOption
 
+SeedOption = Annotated[int, cli_option("Seed of the noise.", INPUT)]
+OutOption = Annotated[
+    Path, cli_option("Folder for events and chart: a new one, or that of a demo.", OUTPUT)
+]
+QuietOption = Annotated[bool, cli_option("No progress lines.", OUTPUT, "--quiet")]
+PageAddressOption = Annotated[
+    str, cli_option("Address of --page; port 0 takes a free one.", OUTPUT)
+]
+
 app = typer.Typer(rich_markup_mode=None)
 app.command("flights")(demo_flights)
 
@@ -26,17 +35,13 @@ def demo(
     delta: Annotated[
         float, cli_option("Privacy budget of one flight's delay over the whole year.", PRIVACY)
     ] = 1e-6,
-    seed: Annotated[int, cli_option("Seed of the noise.", INPUT)] = 0,
-    out: Annotated[
-        Path, cli_option("Folder for events and chart: a new one, or that of a demo.", OUTPUT)
-    ] = Path("out/demo"),
-    quiet: Annotated[bool, cli_option("No progress lines.", OUTPUT, "--quiet")] = False,
+    seed: SeedOption = 0,
+    out: OutOption = Path("out/demo"),
+    quiet: QuietOption = False,
     page: Annotated[
         bool, cli_option("Live page of the default method's run in the browser.", OUTPUT, "--page")
     ] = False,
-    page_address: Annotated[
-        str, cli_option("Address of --page; port 0 takes a free one.", OUTPUT)
-    ] = "127.0.0.1:0",
+    page_address: PageAddressOption = "127.0.0.1:0",
     as_json: JsonOption = False,
 ) -> None:
     """Replay flights of 2013: a private mean delay per aircraft.
@@ -69,15 +74,11 @@ def demo_rounds(
         float, cli_option("Privacy budget of all flights of one aircraft within a window.", PRIVACY)
     ] = 1.0,
     window: Annotated[str, cli_option("Length of a window.", INPUT)] = "7d",
-    seed: Annotated[int, cli_option("Seed of the noise.", INPUT)] = 0,
-    out: Annotated[
-        Path, cli_option("Folder for events and chart: a new one, or that of a demo.", OUTPUT)
-    ] = Path("out/demo-rounds"),
-    quiet: Annotated[bool, cli_option("No progress lines.", OUTPUT, "--quiet")] = False,
+    seed: SeedOption = 0,
+    out: OutOption = Path("out/demo-rounds"),
+    quiet: QuietOption = False,
     page: Annotated[bool, cli_option("Live page in the browser.", OUTPUT, "--page")] = False,
-    page_address: Annotated[
-        str, cli_option("Address of --page; port 0 takes a free one.", OUTPUT)
-    ] = "127.0.0.1:0",
+    page_address: PageAddressOption = "127.0.0.1:0",
     as_json: JsonOption = False,
 ) -> None:
     """Replay the flights of New York in 2013, with one private mean delay over all aircraft per week.

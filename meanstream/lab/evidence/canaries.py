@@ -28,7 +28,7 @@ from meanstream.operators.counters.windowed import Sliding
 from meanstream.operators.noise.calibration import calibrated_analytic_stddev
 from meanstream.operators.noise.distributions import LaplaceNoise
 from meanstream.operators.records import VOTE_BINS, Bools, Floats, Ints, Words
-from meanstream.operators.validation import require
+from meanstream.operators.validation import require, require_least
 
 MOST_CANARIES = 9
 """Coins of one agent; the votes and histograms of its later samples come after many releases."""
@@ -204,7 +204,7 @@ class Canaries:
     alone: bool = True
 
     def __post_init__(self) -> None:
-        require(self.agents >= 1, "canaries", "be at least 1", self.agents)
+        require_least(1, canaries=self.agents)
         most = min(MOST_CANARIES, self.releases)
         if self.coins_each is None:
             object.__setattr__(self, "coins_each", self._best_number(most))

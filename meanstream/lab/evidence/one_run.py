@@ -22,7 +22,7 @@ from scipy.special import logsumexp, nctdtrinc, ndtri
 from meanstream.lab.evidence.audit_record import AuditRow
 from meanstream.operators.noise.group_privacy import group_epsilon
 from meanstream.operators.records import Bools, Floats, Ints
-from meanstream.operators.validation import require
+from meanstream.operators.validation import require_least
 
 Outputs = npt.NDArray[Any]
 Event = Callable[[Outputs], Bools]
@@ -229,7 +229,7 @@ def gaussian_one_run(
     (True, False)
     """
     rows = np.asarray(score, np.float64).reshape(len(score), -1)
-    require(len(rows) >= LEAST_CANARIES, "canaries", f"be at least {LEAST_CANARIES}", len(rows))
+    require_least(LEAST_CANARIES, canaries=len(rows))
     deviation = max(
         math.sqrt(float(((rows - rows.mean()) ** 2).mean())), 1e-9
     )  # 0 where there is no noise
@@ -241,21 +241,20 @@ def gaussian_one_run(
         _least_ratio(estimate, error, len(rows), share) for share in (1.0 - CONFIDENCE, ALARM_ERROR)
     )
     ceiling = _least_ratio(mu * reach, 2.0 / math.sqrt(rows.size), len(rows), 1.0 - CONFIDENCE)
-    epsilons = [
-        group_epsilon(value, delta) if value > 0 else 0.0 for value in (surely, alarm, ceiling)
-    ]
-
     return AuditRow(
         name=name,
         claimed=claimed,
         delta=delta,
-        proved=epsilons[0],
-        ceiling=epsilons[2],
-        alarm=epsilons[1],
+        **_epsilons(delta, proved=surely, alarm=alarm, ceiling=ceiling),
         runs=sequential_gaussian(rows[:, 0], mu, error=ALARM_ERROR),
         method=f"{_ONE_RUN}, matched filter: mu {max(surely, 0.0):.4f} of {mu:.4f} (confidence {CONFIDENCE:g}); {what}",
         assumption="scores are normal; canaries' noise is independent",
     )
+
+
+def _epsilons(delta: float, **bounds: float) -> dict[str, Any]:
+    """Turn bounds on mu into bounds on epsilon at delta."""
+    return {name: group_epsilon(mu, delta) if mu > 0 else 0.0 for name, mu in bounds.items()}
 
 
 def _least_ratio(found: float, error: float, n: int, share: float) -> float:
@@ -301,17 +300,18 @@ def guesses_one_run(
     right = int((first > 0).sum())
     share = 0.5 * math.erfc(-0.5 * mu / math.sqrt(2.0))
     expected = share + float(ndtri(1.0 - confidence)) * math.sqrt(share * (1.0 - share) / n)
-    shares = [clopper_pearson_lower(right, n, error) for error in (1.0 - confidence, ALARM_ERROR)]
-    bounds = [2.0 * float(ndtri(value)) for value in (*shares, expected)]
-    epsilons = [group_epsilon(value, delta) if value > 0 else 0.0 for value in bounds]
+    shares = {
+        "proved": clopper_pearson_lower(right, n, 1.0 - confidence),
+        "alarm": clopper_pearson_lower(right, n, ALARM_ERROR),
+        "ceiling": expected,
+    }
+    bounds = {name: 2.0 * float(ndtri(value)) for name, value in shares.items()}
 
     return AuditRow(
         name=name,
         claimed=claimed,
         delta=delta,
-        proved=epsilons[0],
-        ceiling=epsilons[2],
-        alarm=epsilons[1],
+        **_epsilons(delta, **bounds),
         runs=sequential_guesses(first > 0, share, error=ALARM_ERROR),
         method=f"{_ONE_RUN}, guesses: {right:,} of {n:,} coins right (confidence {confidence:g}); {what}",
         assumption="canaries' noise is independent",
@@ -356,12 +356,7 @@ def pure_one_run(
     >>> 0.9 < row.proved < 1.1, row.violated
     (True, False)
     """
-    require(
-        len(coins) >= 2 * LEAST_CANARIES,
-        "canaries",
-        f"be at least {2 * LEAST_CANARIES}",
-        len(coins),
-    )
+    require_least(2 * LEAST_CANARIES, canaries=len(coins))
     half = len(coins) // 2
     score = _learned_score(reports[:half], coins[:half], reports[half:])
 

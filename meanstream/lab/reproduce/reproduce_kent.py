@@ -239,13 +239,13 @@ def _measure_file(
 ) -> Result:
     """Measure Fig. 4 on a file of one's own: all schemes, for each epsilon and number of samples."""
     from meanstream.lab.simulation.kent_schemes import SCHEMES, own_share_errors
-    from meanstream.operators.validation import require
+    from meanstream.operators.validation import require_least
 
     del say  # it takes seconds
     panels = []
     with refusing_options():
-        require(samples >= 2, "samples", "be at least 2", samples)
-        require(runs >= 1, "runs", "be at least 1", runs)
+        require_least(2, samples=samples)
+        require_least(1, runs=runs)
         data, names = read_own_shares(*columns, least=samples)
         grid = sorted({max(round(samples * share), 1) for share in SHARES_OF_LEAST})
         for epsilon in EPSILONS:

@@ -97,7 +97,12 @@ class BoundsOptions:
 
     def _check(self) -> None:
         """Refuse what no bound is defined for."""
-        from meanstream.operators.validation import require, require_between, require_epsilon
+        from meanstream.operators.validation import (
+            require,
+            require_between,
+            require_epsilon,
+            require_least,
+        )
 
         require(self.users >= 20, "users", "be at least 20 (bounds are for many users)", self.users)
         for name in ("samples", "dimension", "sparsity", "smoothness"):
@@ -109,7 +114,7 @@ class BoundsOptions:
             f"be at most {self.dimension} (dimension)",
             self.sparsity,
         )
-        require(self.components >= 2, "components", "be at least 2", self.components)
+        require_least(2, components=self.components)
 
         require_epsilon(self.epsilon)
         require_between(0, 1, delta=self.delta, mean=self.mean)

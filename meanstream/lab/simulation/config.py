@@ -23,7 +23,13 @@ from meanstream.operators.agents.defaults import SPREAD_SHARE
 from meanstream.operators.agents.release_times import Counts, parse_release_times
 from meanstream.operators.counters.optimal import LONGEST, Optimal
 from meanstream.operators.entry_points import COLLABORATIONS_GROUP, entry_points_of
-from meanstream.operators.validation import LARGEST, require, require_between, require_epsilon
+from meanstream.operators.validation import (
+    LARGEST,
+    require,
+    require_between,
+    require_epsilon,
+    require_least,
+)
 
 MODE_DEFAULTS: dict[str, dict[str, str]] = {
     "paper": {
@@ -259,9 +265,8 @@ class SimulationConfig:
         return asdict(self) | {"means": own_or_text(self.means), "data": own_or_text(self.data)}
 
     def _check_numbers(self) -> None:
-        require(self.agents >= 2, "agents", "be at least 2", self.agents)
-        require(self.steps >= 1, "steps", "be at least 1", self.steps)
-        require(self.runs >= 1, "runs", "be at least 1", self.runs)
+        require_least(2, agents=self.agents)
+        require_least(1, steps=self.steps, runs=self.runs)
         require(self.seed >= 0, "seed", "not be negative", self.seed)
 
         increasing = all(

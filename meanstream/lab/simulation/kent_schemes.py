@@ -26,7 +26,7 @@ from meanstream.operators.records import Floats, Ints
 from meanstream.operators.rounds.round_protocol import Estimator, assign_protocol_stages
 from meanstream.operators.rounds.round_records import Summaries
 from meanstream.operators.rounds.user_sizes import SizeDistribution
-from meanstream.operators.validation import require
+from meanstream.operators.validation import require, require_least
 
 SCHEMES = ("user level", "one item", "semi-user level", "full item level")
 LEAST_USERS = 40
@@ -276,7 +276,7 @@ def phase_transition_error(
     ----------
     Kent, Berrett, Yu, Section A.1 and Fig. 5.
     """
-    require(users >= 2, "users", "be at least 2", users)
+    require_least(2, users=users)
     draw = np.random.default_rng(
         [seed, users, samples, round(1e6 * epsilon), round(1e9 * half_width)]
     )

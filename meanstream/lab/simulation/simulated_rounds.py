@@ -29,7 +29,7 @@ from meanstream.operators.rounds.round_protocol import (
 )
 from meanstream.operators.rounds.round_records import Estimate, Summaries
 from meanstream.operators.rounds.user_sizes import SizeDistribution
-from meanstream.operators.validation import require
+from meanstream.operators.validation import require, require_least
 
 SEVERAL = frozenset({"dimension", "components", "terms", "categories", "quantiles"})
 """Options of estimators that answer several numbers."""
@@ -68,8 +68,7 @@ class WindowsConfig:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        require(self.users >= 1, "users", "be at least 1", self.users)
-        require(self.runs >= 1, "runs", "be at least 1", self.runs)
+        require_least(1, users=self.users, runs=self.runs)
         require(self.seed >= 0, "seed", "not be negative", self.seed)
 
     @cached_property
@@ -121,7 +120,7 @@ class RoundsConfig(WindowsConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.least_size >= 1, "least_size", "be at least 1", self.least_size)
+        require_least(1, least_size=self.least_size)
         _ = self.population  # parsed here, so that a wrong option is refused before anything runs
 
     @cached_property
@@ -356,7 +355,7 @@ class VectorConfig(WindowsConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.dimension >= 1, "dimension", "be at least 1", self.dimension)
+        require_least(1, dimension=self.dimension)
         # Parsed here, so that a wrong option is refused before anything runs.
         _ = (self.law, self.size_law)
 

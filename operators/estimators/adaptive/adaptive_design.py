@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from meanstream.operators.estimators.adaptive.adaptive_scale import Scale, scale_window_factor
 from meanstream.operators.rounds.base import Settings
 from meanstream.operators.rounds.channels.base import Mechanism
 from meanstream.operators.rounds.channels.registry import best_channel
 from meanstream.operators.rounds.round_records import Public
+from meanstream.operators.rounds.round_results import MOST, Count, Error, Number, StageFound
 
 EVERYTHING = (0.0, 1.0)
 """Center and half-width of [-1, 1]."""
@@ -36,6 +40,73 @@ LEAST_REPORTS = 30
 
 WORST_LOG_STDERR = 0.35
 """Standard error of a scale's logarithm from which on it is not believed."""
+
+LEAST_STDERR = 1e-12
+
+
+class ReportsFound(StageFound, frozen=True, kw_only=True):
+    """Public: what is known of the reports of one stage."""
+
+    stage: str
+    n: Count
+    center: Number
+    half_width: Number
+    position: Number
+    mean: Number
+    stderr: Number
+
+
+class ScaleFound(StageFound, frozen=True, kw_only=True):
+    """Public: how widely users differ, by a vote."""
+
+    value: Error
+    log_stderr: Error
+
+
+class AdaptiveFound(StageFound, frozen=True, kw_only=True):
+    """Public: what is known after some stages.
+
+    Attributes
+    ----------
+    n_users : int
+        Who took part so far.
+    parts : list of ReportsFound
+        One for each stage that asked for reports.
+    center, center_stderr : float
+        Mean of the parts, weighted by their precision.
+    scales : list of ScaleFound
+        One for each vote.
+    mode : str
+        "wide" means that everyone left reports on all of [-1, 1].
+    window : list of float
+        Center and half-width of the next reports.
+    moment : float
+        Expected mean square of what is reported, in half-widths of the window.
+    watch, wider : list of int, int
+        Where others watch the window: how many are in it, in one of twice its width, and outside of
+        both; and whether it was made that wide.
+    """
+
+    n_users: Count
+    parts: list[ReportsFound] = msgspec.field(default_factory=list)
+    center: Number | None = None
+    center_stderr: Annotated[float, msgspec.Meta(ge=LEAST_STDERR, le=MOST)] | None = None
+    scales: list[ScaleFound] = msgspec.field(default_factory=list)
+    mode: Literal["wide", "narrow"] | None = None
+    window: Annotated[list[Number], msgspec.Meta(min_length=2, max_length=2)] | None = None
+    moment: Annotated[float, msgspec.Meta(ge=0.01, le=1.0)] | None = None
+    watch: Annotated[list[Count], msgspec.Meta(min_length=3, max_length=3)] | None = None
+    wider: Annotated[int, msgspec.Meta(ge=0, le=1)] | None = None
+
+    @classmethod
+    def known(cls, public: Public) -> AdaptiveFound:
+        """Read what is known; before the first stage nothing is."""
+        return cls.of(public or {"n_users": 0})
+
+    @property
+    def place(self) -> tuple[float, float]:
+        """Center and half-width of the next reports, cut to the bounds."""
+        return adaptive_design_cut_window(*(self.window or EVERYTHING))
 
 
 @dataclass(frozen=True)
@@ -87,14 +158,16 @@ class AdaptivePlan:
 
 
 def adaptive_design_next_window(
-    plan: AdaptivePlan, scale: Scale, public: Public, stage: int
-) -> Public:
+    plan: AdaptivePlan, scale: Scale, known: AdaptiveFound, stage: int
+) -> dict[str, Any]:
     """Public: the window of the next reports, after the vote of this stage."""
-    center = public["center"]
-    stderr = public["center_stderr"]
+    assert known.center is not None  # noqa: S101 - votes are around a center
+    assert known.center_stderr is not None  # noqa: S101
+    center = known.center
+    stderr = known.center_stderr
     half_width = plan.window(scale, stderr, stage)
-    if "mode" in public:  # A second vote never widens the window.
-        half_width = min(half_width, public["window"][1])
+    if known.window is not None:  # A second vote never widens the window.
+        half_width = min(half_width, known.window[1])
     elif not plan.pays(center, half_width, scale):
         return adaptive_design_whole_window(_rounded(center**2 + stderr**2 + scale.value**2))
 
@@ -105,7 +178,7 @@ def adaptive_design_next_window(
     }
 
 
-def adaptive_design_whole_window(moment: float) -> Public:
+def adaptive_design_whole_window(moment: float) -> dict[str, Any]:
     """Public: everyone left reports on [-1, 1]."""
     return {"mode": "wide", "window": list(EVERYTHING), "moment": moment}
 

@@ -19,6 +19,7 @@ from scipy.special import ndtri
 from meanstream.operators.estimators.adaptive.adaptive_design import (
     EVERYTHING,
     TOP_EDGE,
+    AdaptiveFound,
     AdaptivePlan,
     adaptive_design_cut_window,
     adaptive_design_next_window,
@@ -147,8 +148,9 @@ def _after_vote(plan: AdaptivePlan, law: PlacedLaw, start: _Part, scale: Scale) 
     count = plan.settings.users * np.asarray(plan.shares)
     unbiased = replace(start, bias=0.0)
     stderr = math.sqrt(start.variance)
-    public = {"center": law.mean + start.bias, "center_stderr": stderr}
-    found = adaptive_design_next_window(plan, scale, public, 1)
+    center = law.mean + start.bias
+    known = AdaptiveFound(n_users=0, center=center, center_stderr=stderr)
+    found = adaptive_design_next_window(plan, scale, known, 1)
 
     if found["mode"] == "wide":
         return _mse(
@@ -156,7 +158,7 @@ def _after_vote(plan: AdaptivePlan, law: PlacedLaw, start: _Part, scale: Scale) 
         )
 
     half_width = found["window"][1]
-    narrow = _part(plan, law, (public["center"], half_width), found["moment"], count[2])
+    narrow = _part(plan, law, (center, half_width), found["moment"], count[2])
     both = _merge([start, narrow])
     risk = 0.0
     spread = math.sqrt(both.variance)

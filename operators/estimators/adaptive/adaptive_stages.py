@@ -1,24 +1,24 @@
 """The stages of the honest default: reports in a window, and votes for how widely users differ.
 
-What is public between stages is plain data: the `parts` found so far (one per stage that asked for
-reports), the window of the next reports, and the `mode`, in which "wide" means that everyone left
-reports on all of [-1, 1].
+What is public between stages is an `AdaptiveFound`.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from meanstream.operators.estimators.adaptive.adaptive_design import (
     EVERYTHING,
     LEAST_REPORTS,
     SATURATED,
     TOP_EDGE,
+    AdaptiveFound,
     AdaptivePlan,
-    adaptive_design_cut_window,
+    ReportsFound,
+    ScaleFound,
     adaptive_design_next_window,
     adaptive_design_whole_window,
 )
@@ -37,22 +37,13 @@ from meanstream.operators.rounds.channels.base import Mechanism
 from meanstream.operators.rounds.round_records import Estimate, Public, Reports, Summaries, Tally
 from meanstream.operators.rounds.round_results import (
     LEAST_WIDTH,
-    MOST,
     refuse_result,
-    result_added_entries,
-    result_fields,
-    result_list,
+    result_added,
     result_near,
     result_number,
-    result_one_of,
-    result_whole_number,
+    result_unchanged,
 )
 from meanstream.operators.rounds.votes.registry import Votes
-
-PART = ("stage", "n", "center", "half_width", "position", "mean", "stderr")
-"""What is known of the reports of one stage."""
-
-LEAST_STDERR = 1e-12
 
 
 class ReportStage:
@@ -79,14 +70,14 @@ class ReportStage:
 
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:
         """Private to public: one integer per user."""
-        center, half_width = adaptive_design_cut_window(*public.get("window", EVERYTHING))
-        return self.channel(public).randomize((summaries.mean - center) / half_width, words)[
-            :, None
-        ]
+        known = AdaptiveFound.known(public)
+        center, half_width = known.place
+        position = (summaries.mean - center) / half_width
+        return self.channel(known).randomize(position, words)[:, None]
 
     def valid(self, reports: Reports, public: Public) -> Bools:
         """Public: tell which reports the channel can have made."""
-        return self.channel(public).valid(reports[:, 0])
+        return self.channel(AdaptiveFound.known(public)).valid(reports[:, 0])
 
     def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - sums do not depend on it
         """Public: sum of the reports and of their squares."""
@@ -94,60 +85,58 @@ class ReportStage:
 
     def decode(self, tally: Tally, public: Public) -> Public | Estimate:
         """Public: a better center, for the bins of a vote or for the window of the next reports."""
-        return self.result(tally, public)
+        return self.result(tally, AdaptiveFound.known(public)).plain()
 
-    def result(self, tally: Tally, public: Public) -> Public:
+    def result(self, tally: Tally, known: AdaptiveFound) -> AdaptiveFound:
         """Public: everything that is known after these reports."""
         if not tally.n:
-            return {**public, "n_users": public.get("n_users", 0)}
-        part = self.part(tally, public)
-        found = {**public, "n_users": public.get("n_users", 0) + tally.n}
+            return known
+        part = self.part(tally, known)
+        n_users = known.n_users + tally.n
+        narrow = known.window if known.mode == "narrow" else None
 
-        if public.get("mode", "wide") != "wide":
+        if narrow is not None:
             # Of the window before it is cut to the bounds: an end at a bound cuts no one off.
-            center, half_width = public["window"]
-            if abs(part["mean"] - center) > SATURATED * half_width:
-                return {**found, **adaptive_design_whole_window(1.0)}
+            center, half_width = narrow
+            if abs(part.mean - center) > SATURATED * half_width:
+                return replace(known, n_users=n_users, **adaptive_design_whole_window(1.0))
 
-        found["parts"] = [*public.get("parts", []), part]
-        found["center"], found["center_stderr"] = _combine(found["parts"])
-
-        if found.get("mode", "wide") != "wide":
-            found["window"] = [found["center"], public["window"][1]]
-
-        return found
+        parts = [*known.parts, part]
+        center, stderr = _combine(parts)
+        found = replace(known, n_users=n_users, parts=parts, center=center, center_stderr=stderr)
+        return found if narrow is None else replace(found, window=[center, narrow[1]])
 
     def check(self, found: Public, public: Public) -> None:
         """Public: refuse what cannot follow upon reports; see `_check_known`."""
         _check_known(found, public, votes=False)
 
-    def part(self, tally: Tally, public: Public) -> dict[str, Any]:
+    def part(self, tally: Tally, known: AdaptiveFound) -> ReportsFound:
         """Public: mean of the reports, with the standard error that they show."""
-        center, half_width = adaptive_design_cut_window(*public.get("window", EVERYTHING))
-        step = self.channel(public).step
+        center, half_width = known.place
+        step = self.channel(known).step
         position = step * tally.sums[0] / tally.n
-        stderr = self._plan.noise(tally.n, self.moment(public))
+        stderr = self._plan.noise(tally.n, self.moment(known))
 
         if tally.n >= LEAST_REPORTS:
             stderr = max(step * round_mean_and_stderr(tally)[1], 0.1 * stderr)
 
-        return {
-            "stage": self.name,
-            "n": tally.n,
-            "center": center,
-            "half_width": half_width,
-            "position": position,
-            "mean": center + half_width * position,
-            "stderr": half_width * stderr,
-        }
+        return ReportsFound(
+            stage=self.name,
+            n=tally.n,
+            center=center,
+            half_width=half_width,
+            position=position,
+            mean=center + half_width * position,
+            stderr=half_width * stderr,
+        )
 
-    def moment(self, public: Public) -> float:
+    def moment(self, known: AdaptiveFound) -> float:
         """Public: expected mean square of what is reported, in half-widths of the window."""
-        return float(public.get("moment", self._plan.start_moment))
+        return self._plan.start_moment if known.moment is None else known.moment
 
-    def channel(self, public: Public) -> Mechanism:
+    def channel(self, known: AdaptiveFound) -> Mechanism:
         """Public: the channel of these reports."""
-        return self._plan.channel(self.moment(public))
+        return self._plan.channel(self.moment(known))
 
 
 class VoteStage:
@@ -181,63 +170,66 @@ class VoteStage:
 
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:
         """Private to public: one randomised vote, or report, per user."""
-        if not self.is_vote(public):
+        known = AdaptiveFound.known(public)
+        if not self.is_vote(known):
             return self._report.encode(summaries, public, words)
-        deviation = np.abs(summaries.mean - public.get("center", 0.0))
-        return self._votes(public).randomize(scale_bin(deviation, self._edges(public)), words)
+        deviation = np.abs(summaries.mean - (known.center or 0.0))
+        return self._votes(known).randomize(scale_bin(deviation, self._edges(known)), words)
 
     def valid(self, reports: Reports, public: Public) -> Bools:
         """Public: tell which rows a user can have sent."""
-        if self.is_vote(public):
-            return self._votes(public).valid(reports)
+        known = AdaptiveFound.known(public)
+        if self.is_vote(known):
+            return self._votes(known).valid(reports)
         return self._report.valid(reports, public)
 
     def tally(self, reports: Reports, public: Public) -> Tally:
         """Public: votes for each bin, or sums of the reports."""
-        if not self.is_vote(public):
+        known = AdaptiveFound.known(public)
+        if not self.is_vote(known):
             return self._report.tally(reports, public)
-        return Tally(len(reports), self._votes(public).counts(reports))
+        return Tally(len(reports), self._votes(known).counts(reports))
 
     def decode(self, tally: Tally, public: Public) -> Public | Estimate:
         """Public: the scale, and the window it asks for."""
-        if not self.is_vote(public):
+        known = AdaptiveFound.known(public)
+        if not self.is_vote(known):
             return self._report.decode(tally, public)
-        found = {**public, "n_users": public.get("n_users", 0) + tally.n}
-        if not tally.n or "center" not in public:
+
+        found = replace(known, n_users=known.n_users + tally.n)
+        if not tally.n or known.center is None:
             if self._first:
-                return {**found, **adaptive_design_whole_window(1.0)}
-            return found
+                found = replace(found, **adaptive_design_whole_window(1.0))
+            return found.plain()
 
-        scale = self._fit(tally, public)
-        found["scales"] = [
-            *public.get("scales", []),
-            {"value": scale.value, "log_stderr": scale.log_stderr},
-        ]
-
-        return {**found, **adaptive_design_next_window(self._plan, scale, public, self._stage)}
+        scale = self._fit(tally, known)
+        voted = ScaleFound(value=scale.value, log_stderr=scale.log_stderr)
+        window = adaptive_design_next_window(self._plan, scale, known, self._stage)
+        return replace(found, scales=[*known.scales, voted], **window).plain()
 
     def check(self, found: Public, public: Public) -> None:
         """Public: refuse what cannot follow upon this vote, or upon the reports in its place.
 
         See `_check_known`.
         """
-        _check_known(found, public, votes=self.is_vote(public))
+        _check_known(found, public, votes=self.is_vote(AdaptiveFound.known(public)))
 
-    def is_vote(self, public: Public) -> bool:
+    def is_vote(self, known: AdaptiveFound) -> bool:
         """Public: tell whether this stage votes."""
-        return self._first or public.get("mode") == "narrow"
+        return self._first or known.mode == "narrow"
 
-    def _fit(self, tally: Tally, public: Public) -> Scale:
-        votes = self._votes(public)
+    def _fit(self, tally: Tally, known: AdaptiveFound) -> Scale:
+        votes = self._votes(known)
         shares = votes.shares(tally.sums, tally.n)
-        return fit_scale(shares, self._edges(public), votes.share_variance(shares, tally.n))
+        return fit_scale(shares, self._edges(known), votes.share_variance(shares, tally.n))
 
-    def _edges(self, public: Public) -> Floats:
-        stderr = public.get("center_stderr", TOP_EDGE)
-        return scale_vote_edges(TOP_EDGE if self._first else public["window"][1] / 2.0, stderr)
+    def _edges(self, known: AdaptiveFound) -> Floats:
+        stderr = TOP_EDGE if known.center_stderr is None else known.center_stderr
+        top = TOP_EDGE if self._first or known.window is None else known.window[1] / 2.0
+        return scale_vote_edges(top, stderr)
 
-    def _votes(self, public: Public) -> Votes:
-        return scale_votes(self.epsilon, len(self._edges(public)) + 1)
+    def _votes(self, known: AdaptiveFound) -> Votes:
+        return scale_votes(self.epsilon, len(self._edges(known)) + 1)
 
 
 class LastStage(ReportStage):
@@ -249,26 +241,24 @@ class LastStage(ReportStage):
 
     def decode(self, tally: Tally, public: Public) -> Estimate:
         """Public: the mean over users, from the reports of all stages, weighted by their precision."""
-        found = self.result(tally, public)
+        found = self.result(tally, AdaptiveFound.known(public))
         settings = self._plan.settings
-        parts = found.get("parts", [])
-        scales = found.get("scales", [])
-        stages = [*parts, *({"stage": "scale", **scale} for scale in scales)]
+        scales = [{"stage": "scale", **scale.plain()} for scale in found.scales]
+        stages = [*(part.plain() for part in found.parts), *scales]
+        n_users = found.n_users
 
-        if not parts:
-            return settings.no_answer(n_users=found["n_users"], stages=stages)
-        mean = found["center"]
-        stderr = found["center_stderr"]
+        mean = found.center
+        stderr = found.center_stderr
+        if not found.parts or mean is None or stderr is None:
+            return settings.no_answer(n_users=n_users, stages=stages)
 
-        if found.get("mode", "wide") != "wide":
-            stderr = math.hypot(stderr, scale_tail_bias(found["window"][1], scales[-1]["value"]))
+        if found.mode == "narrow" and found.window is not None:
+            stderr = math.hypot(stderr, scale_tail_bias(found.window[1], found.scales[-1].value))
 
-        if sum(part["n"] for part in parts) < LEAST_REPORTS:
-            return settings.no_answer(
-                unclipped=mean, stderr=stderr, n_users=found["n_users"], stages=stages
-            )
+        if sum(part.n for part in found.parts) < LEAST_REPORTS:
+            return settings.no_answer(unclipped=mean, stderr=stderr, n_users=n_users, stages=stages)
 
-        return settings.answer(mean, stderr, n_users=found["n_users"], stages=stages)
+        return settings.answer(mean, stderr, n_users=n_users, stages=stages)
 
 
 def _check_known(found: Public, public: Public, *, votes: bool) -> None:
@@ -277,52 +267,50 @@ def _check_known(found: Public, public: Public, *, votes: bool) -> None:
     A window is one step of the grid wide at least, where it is cut to [-1, 1], too; it never
     becomes wider but to all of [-1, 1], from where nothing leads back.
     """
-    result_fields(
-        found,
-        {"n_users", *public},
-        {"parts", "center", "center_stderr", "scales", "mode", "window", "moment"},
-    )
-    result_whole_number(found["n_users"], "n_users", int(public.get("n_users", 0)))
+    now = AdaptiveFound.of(found)
+    before = AdaptiveFound.known(public)
 
-    for part in result_added_entries(found, public, "parts", by=int(not votes)):
-        for name, value in result_fields(part, PART).items():
-            if name != "stage":
-                result_number(value, name, -MOST, MOST)
+    # What is known stays known.
+    for name in public:
+        if name not in found:
+            refuse_result(name, "stay known", "nothing")
 
-    for scale in result_added_entries(found, public, "scales", by=int(votes)):
-        for name, value in result_fields(scale, {"value", "log_stderr"}).items():
-            result_number(value, name, 0.0, MOST)
+    if now.n_users < before.n_users:
+        refuse_result("n_users", f"be at least {before.n_users}", "fewer")
 
-    if "parts" in found or "center" in found:
-        result_number(found.get("center"), "center", -MOST, MOST)
-        result_number(found.get("center_stderr"), "center_stderr", LEAST_STDERR, MOST)
+    result_unchanged(now.watch, before.watch, "watch")
+    result_unchanged(now.wider, before.wider, "wider")
+    result_added(now.parts, before.parts, "parts", by=int(not votes))
+    result_added(now.scales, before.scales, "scales", by=int(votes))
 
-    if "mode" in found or "window" in found or votes:
-        _check_window(found, public)
+    if (now.center is None) != (now.center_stderr is None) or (now.parts and now.center is None):
+        refuse_result("center", "come with its error, and with parts", "one without the other")
+
+    if now.mode is not None or now.window is not None or votes:
+        _check_window(now, before)
 
 
-def _check_window(found: Public, public: Public) -> None:
-    result_number(found.get("moment"), "moment", 0.01, 1.0)
-    center, half_width = result_list(found.get("window"), "window", 2, 2)
-    if result_one_of(found.get("mode"), "mode", ("wide", "narrow")) == "wide":
+def _check_window(now: AdaptiveFound, before: AdaptiveFound) -> None:
+    if now.mode is None or now.window is None or now.moment is None:
+        refuse_result("window", "come with its mode and moment", "one without the others")
+
+    center, half_width = now.window
+    if now.mode == "wide":
         result_near(center, "window", EVERYTHING[0])
         result_near(half_width, "window", EVERYTHING[1])
         return
 
-    if public.get("mode") == "wide":
+    if before.mode == "wide":
         refuse_result("mode", "stay 'wide'", "narrow")
 
-    widest = public["window"][1] if "window" in public else 2.0
-    result_number(center, "window", -MOST, MOST)
+    widest = 2.0 if before.window is None else before.window[1]
     result_number(half_width, "window", LEAST_WIDTH, widest * (1.0 + 1e-9))
-    result_number(
-        2.0 * adaptive_design_cut_window(center, half_width)[1], "window", LEAST_WIDTH, 2.0
-    )
+    result_number(2.0 * now.place[1], "window", LEAST_WIDTH, 2.0)
 
 
-def _combine(parts: list[dict[str, Any]]) -> tuple[float, float]:
+def _combine(parts: list[ReportsFound]) -> tuple[float, float]:
     """Public: mean of parts weighted by precision, with its standard error."""
-    weight = np.array([part["stderr"] ** -2 for part in parts])
-    return float(np.sum(weight * [part["mean"] for part in parts]) / weight.sum()), float(
+    weight = np.array([part.stderr**-2 for part in parts])
+    return float(np.sum(weight * [part.mean for part in parts]) / weight.sum()), float(
         weight.sum() ** -0.5
     )

@@ -14,12 +14,14 @@ from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
+from msgspec import structs
 from scipy.special import betaincinv, ndtri
 
 from meanstream.operators.estimators.adaptive.adaptive_design import (
     CENTER_ERRORS,
     LEAST_REPORTS,
     NARROW_MOMENT,
+    AdaptiveFound,
     AdaptivePlan,
     adaptive_design_cut_window,
     adaptive_design_whole_window,
@@ -35,18 +37,13 @@ from meanstream.operators.estimators.adaptive.adaptive_stages import (
     ReportStage,
     VoteStage,
 )
-from meanstream.operators.estimators.one_shot import NOTHING_ASSUMED, OneShot
+from meanstream.operators.estimators.one_shot import OneShot
 from meanstream.operators.records import Floats
 from meanstream.operators.rounds.base import Settings
 from meanstream.operators.rounds.estimator_traits import EACH_USER
 from meanstream.operators.rounds.round_protocol import Round
 from meanstream.operators.rounds.round_records import Estimate, Public, Tally
-from meanstream.operators.rounds.round_results import (
-    refuse_result,
-    result_fields,
-    result_list,
-    result_whole_number,
-)
+from meanstream.operators.rounds.round_results import refuse_result
 from meanstream.operators.rounds.unseen import unseen_margin
 from meanstream.operators.rounds.votes.choice_votes import RandomizedResponseVotes
 from meanstream.operators.rounds.votes.registry import Votes
@@ -86,6 +83,8 @@ ALIKE = 0.05
 
 FLAG = 2.25
 """Standard errors of the watchers' share from which on the window is given up."""
+
+WATCHED = "none: others watch the narrow window, and users who may lie outside are in the interval"
 
 AWAY = 0.9
 """Part of what an interval may miss that is spent on users outside of the window."""
@@ -197,7 +196,7 @@ class WatchedWindow:
         return self.plan.settings.describe() | {
             "estimand": EACH_USER,
             "adapts": True,
-            "assumption": NOTHING_ASSUMED,
+            "assumption": WATCHED,
             "shares": list(self.shares),
             "stages": [stage.name for stage in self.rounds],
             "predicted_stderr": one_shot_stderr / math.sqrt(1.0 - self.shares[1]),
@@ -225,24 +224,22 @@ class WatchStage(VoteStage):
     disjoint and public, so that a user votes for exactly one. One message per user.
     """
 
-    def _edges(self, public: Public) -> Floats:
-        half_width = float(public["window"][1])
+    def _edges(self, known: AdaptiveFound) -> Floats:
+        half_width = _window(known)[1]
         return np.array([half_width, WIDER * half_width])
 
-    def _votes(self, public: Public) -> Votes:  # noqa: ARG002 - always the same
+    def _votes(self, known: AdaptiveFound) -> Votes:  # noqa: ARG002 - always the same
         return cast("Votes", _watchers_votes(self.epsilon))
 
     def decode(self, tally: Tally, public: Public) -> Public | Estimate:
         """Public: the narrowest window that hardly anyone is outside of; none if too many are."""
-        if not self.is_vote(public):
+        known = AdaptiveFound.known(public)
+        if not self.is_vote(known):
             return self._report.decode(tally, public)
 
         counts = [int(count) for count in tally.sums] or [0, 0, 0]
-        narrow, wider, given_up = self._results(public, counts)
-        if not tally.n:
-            return given_up
-
-        if watched_outside(self.epsilon, counts) > FLAG:
+        narrow, wider, given_up = (found.plain() for found in self._results(known, counts))
+        if not tally.n or watched_outside(self.epsilon, counts) > FLAG:
             return given_up
 
         votes = _watchers_votes(self.epsilon)
@@ -253,34 +250,27 @@ class WatchStage(VoteStage):
 
     def check(self, found: Public, public: Public) -> None:
         """Public: refuse what does not follow upon three counts."""
-        if not self.is_vote(public):
+        known = AdaptiveFound.known(public)
+        if not self.is_vote(known):
             super().check(found, public)
             return
 
-        result_fields(found, {*public, "watch", "wider"})
-        counts = result_list(found["watch"], "watch", 3, 3)
-        for count in counts:
-            result_whole_number(count, "watch", 0)
-
-        if found not in self._results(public, counts):
+        now = AdaptiveFound.of(found)
+        if now.watch is None or now not in self._results(known, now.watch):
             refuse_result("window", "follow from the watchers' votes", "another result")
 
-    def _results(self, public: Public, counts: list[int]) -> tuple[Public, ...]:
+    def _results(self, known: AdaptiveFound, counts: list[int]) -> tuple[AdaptiveFound, ...]:
         """Public: what may follow upon these counts: the window, the wider one, or none."""
-        center, half_width = public["window"]
-        narrow = {
-            **public,
-            "n_users": public.get("n_users", 0) + sum(counts),
-            "watch": counts,
-            "wider": 0,
-        }
-        wider = {
-            **narrow,
-            "wider": 1,
-            "window": [center, WIDER * half_width],
-            "moment": adaptive_design_window_moment(center, WIDER * half_width),
-        }
-        return narrow, wider, {**narrow, **adaptive_design_whole_window(1.0)}
+        center, half_width = _window(known)
+        n_users = known.n_users + sum(counts)
+        narrow = structs.replace(known, n_users=n_users, watch=counts, wider=0)
+        wider = structs.replace(
+            narrow,
+            wider=1,
+            window=[center, WIDER * half_width],
+            moment=adaptive_design_window_moment(center, WIDER * half_width),
+        )
+        return narrow, wider, structs.replace(narrow, **adaptive_design_whole_window(1.0))
 
 
 class WatchedLastStage(LastStage):
@@ -288,24 +278,24 @@ class WatchedLastStage(LastStage):
 
     def decode(self, tally: Tally, public: Public) -> Estimate:
         """Public: the mean over users; users outside of the window are in the interval."""
-        found = self.result(tally, public)
+        found = self.result(tally, AdaptiveFound.known(public))
         settings = self._plan.settings
-        parts = found.get("parts", [])
-        scales = ({"stage": "scale", **scale} for scale in found.get("scales", []))
-        stages = [*parts, *scales, {"stage": "watch", "votes": found.get("watch", [])}]
-        n = sum(part["n"] for part in parts)
+        scales = ({"stage": "scale", **scale.plain()} for scale in found.scales)
+        parts = (part.plain() for part in found.parts)
+        stages = [*parts, *scales, {"stage": "watch", "votes": found.watch or []}]
+        n = int(sum(part.n for part in found.parts))
 
-        if n < LEAST_REPORTS:
-            return settings.no_answer(n_users=found["n_users"], stages=stages)
+        mean = found.center
+        stderr = found.center_stderr
+        if n < LEAST_REPORTS or mean is None or stderr is None:
+            return settings.no_answer(n_users=found.n_users, stages=stages)
 
-        mean = found["center"]
-        stderr = found["center_stderr"]
         ends = (
             self._ends_on_bounds(mean, stderr, n)
-            if found["mode"] == "wide"
+            if found.mode == "wide"
             else self._ends(mean, stderr, found)
         )
-        return settings.answer(mean, stderr, n_users=found["n_users"], stages=stages, interval=ends)
+        return settings.answer(mean, stderr, n_users=found.n_users, stages=stages, interval=ends)
 
     def _ends_on_bounds(self, mean: float, stderr: float, n: int) -> tuple[float, float]:
         """Public: where the mean can be if all reports lie on the bounds."""
@@ -314,7 +304,7 @@ class WatchedLastStage(LastStage):
         margin = unseen_margin(mean, n * stderr**2, n, far=far, level=settings.level)
         return mean - margin, mean + margin
 
-    def _ends(self, mean: float, stderr: float, found: Public) -> tuple[float, float]:
+    def _ends(self, mean: float, stderr: float, found: AdaptiveFound) -> tuple[float, float]:
         """Public: where the mean can be, with those outside of the window as far out as can be.
 
         A truth on one side is missed if the reports err, or if more users are there than the votes
@@ -322,13 +312,13 @@ class WatchedLastStage(LastStage):
         """
         level = self._plan.settings.level
         missed = AWAY * (1.0 - level)
-        shares, more = _watched_shares(self.epsilon, found["watch"], missed)
-        center, half_width = found["window"]
+        shares, more = _watched_shares(self.epsilon, found.watch or [0, 0, 0], missed)
+        center, half_width = _window(found)
         usual = float(ndtri(0.5 * (1.0 + level))) * stderr
         err = float(ndtri(1.0 - missed)) * stderr
 
         # In the wider window no one of the middle bin is outside.
-        beyond = 0.0 if found["wider"] else half_width
+        beyond = 0.0 if found.wider else half_width
 
         def reach(distance: float) -> float:
             far = np.array([min(beyond, distance), distance])
@@ -337,6 +327,13 @@ class WatchedLastStage(LastStage):
         low = max(center - half_width, -1.0)
         high = min(center + half_width, 1.0)
         return mean - reach(low + 1.0), mean + reach(1.0 - high)
+
+
+def _window(known: AdaptiveFound) -> Sequence[float]:
+    """Public: center and half-width of a window that is watched."""
+    if known.window is None:
+        refuse_result("window", "be there", "none")
+    return known.window
 
 
 def watched_outside(epsilon: float, counts: Sequence[int]) -> float:

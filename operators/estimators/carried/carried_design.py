@@ -32,8 +32,9 @@ NARROW_MOMENT = 0.3
 for."""
 
 MOST_COST = 1.03
+MOST_COST_ASSUMING = 1.05
 """Most that a window's predicted squared error may be, relative to one report of each user on the
-bounds."""
+bounds, where nothing is assumed and where tails are declared."""
 
 LEAST_GAIN = 0.97
 """What a narrow window must come to in the long run, likewise, to be begun with."""
@@ -83,7 +84,7 @@ def carried_design(
 ) -> CarriedDesign:
     """Choose the shares by predicted squared error.
 
-    At most `MOST_COST` times that of one report of each user.
+    At most `MOST_COST` (or `MOST_COST_ASSUMING`) times that of one report of each user.
 
     Parameters
     ----------
@@ -105,7 +106,7 @@ def carried_design(
     tell it in one window. The first narrow window has no votes, and as few narrow reports: it only measures what they
     miss. From then on they have their whole share, as long as surprises do not make that too dear, and else a part.
     """
-    told = _Predicted.of(state, channel, users, epsilon)
+    told = _Predicted.of(state, channel, users, epsilon, _most_cost(assumes))
     if state.half_width is None or not told.pays(assumes=assumes):
         learning = state.half_width is None and state.pays
         voters = told.voters(MOST_VOTERS, 1.0) if learning else told.voters(WATCHING, 0.25)
@@ -118,7 +119,7 @@ def carried_design(
     for part in PARTS:
         shares = told.part(part, assumes=assumes)
         error = told.combined(shares, state.sure_drift(told.both(shares)))
-        if error <= MOST_COST * told.one_shot:
+        if error <= told.most_cost * told.one_shot:
             break
 
     return CarriedDesign(shares, error, told.one_shot)
@@ -129,10 +130,10 @@ def carried_forecast(
 ) -> float:
     """Predict the squared error on [-1, 1] after that many windows, where users' means have this spread around 0."""
     unit = REACH * spread / math.erf(REACH / math.sqrt(2.0))
-    told = _Predicted(users, epsilon, _own_noise(channel, spread**2), spread**2, unit)
-    first = _Predicted(users, epsilon, _own_noise(channel, USUAL_SQUARE), USUAL_SQUARE, 1.0).voters(
-        MOST_VOTERS, 1.0
-    )
+    cost = _most_cost(assumes)
+    told = _Predicted(users, epsilon, _own_noise(channel, spread**2), spread**2, unit, cost)
+    usual = _own_noise(channel, USUAL_SQUARE)
+    first = _Predicted(users, epsilon, usual, USUAL_SQUARE, 1.0, cost).voters(MOST_VOTERS, 1.0)
     learning = math.ceil(_voters_wanted(epsilon) / (first * users)) if first else math.inf
 
     if REACH * spread >= WIDEST or not told.pays(assumes=assumes):
@@ -179,9 +180,17 @@ class _Predicted:
     noise: float
     variance: float
     unit: float
+    most_cost: float
 
     @classmethod
-    def of(cls, state: CarriedState, channel: Mechanism, users: int, epsilon: float) -> _Predicted:
+    def of(
+        cls,
+        state: CarriedState,
+        channel: Mechanism,
+        users: int,
+        epsilon: float,
+        most_cost: float,
+    ) -> _Predicted:
         """Predict upon what is carried.
 
         Before the spread is known, users' means may lie anywhere.
@@ -198,6 +207,7 @@ class _Predicted:
             _own_noise(channel, square),
             variance,
             (state.half_width or 1.0) / state.gain,
+            most_cost,
         )
 
     @property
@@ -226,7 +236,7 @@ class _Predicted:
 
     def voters(self, most: float, times: float) -> float:
         """Share of the users who do something else than report on the bounds, within what that may cost."""
-        dear = (MOST_COST - 1.0) / (MOST_COST + self.variance / self.noise)
+        dear = (self.most_cost - 1.0) / (self.most_cost + self.variance / self.noise)
         share = min(most, dear, times * _voters_wanted(self.epsilon) / self.users)
 
         if share * self.users >= FEWEST_VOTERS:
@@ -246,6 +256,11 @@ class _Predicted:
             self.combined(shares, self.both(shares) * MEMORY / (2.0 - MEMORY))
             <= LEAST_GAIN * self.one_shot
         )
+
+
+def _most_cost(assumes: bool) -> float:
+    """Give what a window may cost."""
+    return MOST_COST_ASSUMING if assumes else MOST_COST
 
 
 def _own_noise(channel: Mechanism, square: float) -> float:

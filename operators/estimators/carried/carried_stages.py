@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Annotated
 
+import msgspec
 import numpy as np
 from scipy.special import ndtri
 
@@ -36,12 +38,12 @@ from meanstream.operators.rounds.channels.registry import best_channel
 from meanstream.operators.rounds.round_records import Estimate, Public, Reports, Summaries, Tally
 from meanstream.operators.rounds.round_results import (
     MOST,
+    Count,
     LastRound,
+    Number,
+    StageFound,
     refuse_result,
-    result_fields,
-    result_list,
-    result_number,
-    result_whole_number,
+    result_unchanged,
 )
 from meanstream.operators.rounds.unseen import unseen_margin
 
@@ -52,6 +54,24 @@ bounds say."""
 JUMP = 4.0
 """Standard errors that a window's own center must lie beyond the carried one, and half a window, to
 be a jump."""
+
+_OF_EACH_BIN = msgspec.Meta(min_length=len(EDGES) + 1, max_length=len(EDGES) + 1)
+
+
+class Placed(StageFound, frozen=True, kw_only=True):
+    """Public: how many reports on the bounds there are, their mean, and whether it has jumped."""
+
+    n: Count
+    mean: Number
+    variance: Annotated[float, msgspec.Meta(ge=1e-12, le=MOST)]
+    jump: Annotated[int, msgspec.Meta(ge=0, le=1)]
+
+
+class Voted(Placed, frozen=True, kw_only=True):
+    """Public: the same, with the votes for each bin of the spread, and how many voted."""
+
+    votes: Annotated[list[Count], _OF_EACH_BIN]
+    voters: Count
 
 
 class ReportsOnBounds:
@@ -109,20 +129,12 @@ class ReportsOnBounds:
         mean, variance = self.moments(tally, {})
         state = self._state
         far = JUMP * math.sqrt(variance + state.center_variance) + 0.5 * (state.half_width or 0.0)
-        return {
-            "n": tally.n,
-            "mean": mean,
-            "variance": variance,
-            "jump": int(abs(mean - state.center) > far),
-        }
+        jump = int(abs(mean - state.center) > far)
+        return Placed(n=tally.n, mean=mean, variance=variance, jump=jump).plain()
 
     def check(self, found: Public, public: Public) -> None:  # noqa: ARG002 - the first stage
         """Public: refuse what such reports cannot give."""
-        result_fields(found, {"n", "mean", "variance", "jump"})
-        result_whole_number(found["n"], "n", 0)
-        result_whole_number(found["jump"], "jump", 0, 1)
-        result_number(found["mean"], "mean", -MOST, MOST)
-        result_number(found["variance"], "variance", 1e-12, MOST)
+        Placed.of(found)
 
 
 class VotesForSpread:
@@ -144,7 +156,7 @@ class VotesForSpread:
 
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:
         """Private to public: one randomized vote per user."""
-        center = self._state.center if self._state.windows else float(public["mean"])
+        center = self._state.center if self._state.windows else Placed.of(public).mean
         return self._votes.randomize(scale_bin(np.abs(summaries.mean - center), EDGES), words)
 
     def valid(self, reports: Reports, public: Public) -> Bools:  # noqa: ARG002 - always the same
@@ -160,25 +172,23 @@ class VotesForSpread:
     def decode(self, tally: Tally, public: Public) -> Public | Estimate:
         """Public: the votes so far; or the answer, where no one reports in a narrow window."""
         counts = [int(count) for count in tally.sums] or [0] * (len(EDGES) + 1)
-        found = public | {"votes": counts, "voters": tally.n}
+        found = Voted(**public, votes=counts, voters=tally.n)
 
         if self._last:
             return _carried_wide_answer(self._settings, self._state, found)
-        return found
+        return found.plain()
 
     def check(self, found: Public, public: Public) -> None:
         """Public: refuse what votes cannot give."""
         if self._last:
             refuse_result("stage", f"be one before the last: {self.name} answers", "a result")
 
-        result_fields(found, {"votes", "voters", *public})
-        voters = result_whole_number(found["voters"], "voters", 0)
-        for count in result_list(found["votes"], "votes", len(EDGES) + 1, len(EDGES) + 1):
-            result_whole_number(count, "votes", 0, voters)
+        voted = Voted.of(found)
+        if max(voted.votes) > voted.voters:
+            refuse_result("votes", "be at most the voters", "more")
 
         for name, value in public.items():
-            if found[name] != value:
-                refuse_result(name, "stay the earlier result", found[name])
+            result_unchanged(found[name], value, name)
 
 
 class NarrowReports(LastRound, ReportsOnBounds):
@@ -203,24 +213,25 @@ class NarrowReports(LastRound, ReportsOnBounds):
 
     def channel(self, public: Public) -> Mechanism:
         """Public: what randomizes these reports."""
-        if public["jump"]:
+        if Voted.of(public).jump:
             return self._channel
         return self._narrow
 
     def window(self, public: Public) -> tuple[float, float]:
         """Public: the carried window, cut to the bounds."""
         half_width = self._state.half_width
-        if public["jump"] or half_width is None:
+        if Voted.of(public).jump or half_width is None:
             return EVERYTHING
         return adaptive_design_cut_window(self._state.center, half_width)
 
     def decode(self, tally: Tally, public: Public) -> Estimate:
         """Public: the mean over users, and the state that the next window is given."""
+        known = Voted.of(public)
         position, noise = self.moments(tally, public)
-        if public["jump"]:
+        if known.jump:
             more = (tally.n, position, noise)
             toward = None if self._assumes else self._state.center
-            return _carried_wide_answer(self._settings, self._state, public, more, toward=toward)
+            return _carried_wide_answer(self._settings, self._state, known, more, toward=toward)
 
         state = self._state
         settings = self._settings
@@ -228,7 +239,7 @@ class NarrowReports(LastRound, ReportsOnBounds):
         unit = half / state.gain
         offset = (middle - state.center) / half
         narrow = (state.center + unit * (position + offset), unit**2 * noise)
-        wide = float(public["mean"]), float(public["variance"])
+        wide = known.mean, known.variance
         left = position + offset if half == state.half_width else 0.0
         found = carried_comparison(state, wide, narrow, left)
 
@@ -237,14 +248,14 @@ class NarrowReports(LastRound, ReportsOnBounds):
             return _carried_wide_answer(
                 settings,
                 state,
-                public,
+                known,
                 contradicts=found.contradicts,
                 after=found.state,
                 toward=toward,
             )
 
         after = replace(
-            _with_votes(settings, found.state, public),
+            _with_votes(settings, found.state, known),
             windows=state.windows + 1, center=min(max(found.answer, -1.0), 1.0), center_variance=found.variance,
         )  # fmt: skip
         stderr = math.sqrt(found.variance) * found.state.caution
@@ -252,13 +263,13 @@ class NarrowReports(LastRound, ReportsOnBounds):
         return settings.answer(
             found.answer,
             stderr,
-            interval=None if self._assumes else self._holding(found, public),
-            n_users=public["n"] + public["voters"] + tally.n,
+            interval=None if self._assumes else self._holding(found, known),
+            n_users=known.n + known.voters + tally.n,
             stages=(public, {"stage": self.name, "n": tally.n, "mean": narrow[0], "missed": found.state.missed},
                     {"stage": "carried", "state": after.plain()}),
         )  # fmt: skip
 
-    def _holding(self, found: Compared, public: Public) -> tuple[float, float]:
+    def _holding(self, found: Compared, known: Voted) -> tuple[float, float]:
         """Give the interval that holds whatever appeared beyond the window.
 
         Where reports on the bounds leave the mean.
@@ -267,15 +278,13 @@ class NarrowReports(LastRound, ReportsOnBounds):
         reports (what they err together is not made good by the other ones), and half of the
         answer's own interval at least.
         """
-        n = public["n"]
-        mean = float(public["mean"])
-        variance = float(public["variance"])
-
-        if n < 2:
+        mean = known.mean
+        if known.n < 2:
             return -1.0, 1.0
-        bounds = _margin_of_bounds(self._settings, n, mean, variance, AWAY)
+
+        bounds = _margin_of_bounds(self._settings, known.n, mean, known.variance, AWAY)
         z = float(ndtri(0.5 * (1.0 + self._settings.level)))
-        owed = found.gain * math.sqrt(variance)
+        owed = found.gain * math.sqrt(known.variance)
         shared = z * max(owed, 0.5 * math.sqrt(found.variance) * found.state.caution)
 
         return min(found.answer - shared, mean - bounds), max(found.answer + shared, mean + bounds)
@@ -303,7 +312,7 @@ class WatchedAndCarried(WatchedLastStage):
 def _carried_wide_answer(
     settings: Settings,
     state: CarriedState,
-    public: Public,
+    known: Voted,
     more: tuple[int, float, float] | None = None,
     *,
     contradicts: str = "",
@@ -317,10 +326,10 @@ def _carried_wide_answer(
     `toward` is the answer that they contradict: where it is given the interval holds however it
     came to that.
     """
-    n = public["n"]
-    mean = float(public["mean"])
-    variance = float(public["variance"])
-    counted = n + public["voters"] + (more[0] if more else 0)
+    n = known.n
+    mean = known.mean
+    variance = known.variance
+    counted = n + known.voters + (more[0] if more else 0)
 
     if more is not None:
         contradicts = "the center has jumped"
@@ -332,7 +341,7 @@ def _carried_wide_answer(
         after = state
 
     if after is None:
-        voted = _with_votes(settings, state, public)
+        voted = _with_votes(settings, state, known)
         after = replace(
             voted,
             windows=state.windows + 1,
@@ -340,7 +349,10 @@ def _carried_wide_answer(
             center_variance=variance,
         )
 
-    stages = (public, {"stage": "carried", "contradicts": contradicts, "state": after.plain()})
+    stages = (
+        known.plain(),
+        {"stage": "carried", "contradicts": contradicts, "state": after.plain()},
+    )
     stderr = math.sqrt(variance)
     if n < 2:
         return settings.no_answer(n_users=counted, unclipped=mean, stderr=stderr, stages=stages)
@@ -358,11 +370,10 @@ def _carried_wide_answer(
     return settings.answer(mean, stderr, n_users=counted, stages=stages, margin=margin)
 
 
-def _with_votes(settings: Settings, state: CarriedState, public: Public) -> CarriedState:
+def _with_votes(settings: Settings, state: CarriedState, known: Voted) -> CarriedState:
     """Public: what is carried, with a window's votes for the spread."""
-    return state.voted(
-        tuple(public["votes"]), public["voters"], settings.epsilon, carried_habits(settings.epsilon)
-    )
+    habits = carried_habits(settings.epsilon)
+    return state.voted(tuple(known.votes), known.voters, settings.epsilon, habits)
 
 
 def _margin_of_bounds(

@@ -10,41 +10,22 @@ it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from dataclasses import fields as dataclass_fields
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from meanstream.operators.rounds.channels.registry import CHANNELS
+import msgspec
+
 from meanstream.operators.rounds.localization import FINEST
-from meanstream.operators.rounds.round_results import (
-    LEAST_WIDTH,
-    MOST,
-    result_fields,
-    result_number,
-    result_one_of,
-    result_whole_number,
-)
+from meanstream.operators.rounds.round_results import LEAST_WIDTH, MOST, Error
 from meanstream.operators.rounds.votes.base import MAX_BINS
 
-KINDS = ("vote", "full", "clip")
 GREATEST_SIZE = 2**40
 _LEAST_GAIN = 1e-3
-RANGES = {
-    "share": (0.0, 1.0),
-    "second_moment": (0.0, 1.0),
-    "cap": (1.0, float(GREATEST_SIZE)),
-    "shrunk": (_LEAST_GAIN, 1.0),
-    "window": (LEAST_WIDTH, 2.0),
-    "gain": (_LEAST_GAIN, 1.0),
-    "error": (0.0, MOST),
-    "bias": (0.0, MOST),
-    "half_width": (FINEST, MOST),
-    "threshold": (0.0, MOST),
-}
-"""Least and greatest value of the numbers of a stage's design."""
+
+Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+Gain = Annotated[float, msgspec.Meta(ge=_LEAST_GAIN, le=1.0)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageDesign:
+class StageDesign(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Public: what one stage asks.
 
     Attributes
@@ -73,34 +54,20 @@ class StageDesign:
         Mean report above which the vote is taken to have failed; 0 for never.
     """
 
-    kind: str
-    share: float
+    kind: Literal["vote", "full", "clip"]
+    share: Share
     channel: str = ""
-    second_moment: float = 1.0
-    cap: float = 1.0
-    shrunk: float = 1.0
-    window: float = 1.0
-    gain: float = 1.0
-    error: float = 1.0
-    bias: float = 0.0
-    least: int = 1
-    half_width: float = 1.0
-    bins: int = 1
-    threshold: float = 0.0
-
-    @classmethod
-    def of(cls, found: Any) -> StageDesign:
-        """Read a design from outside: every field within its range, or `ValueError`."""
-        given = result_fields(found, {one.name for one in dataclass_fields(cls)})
-        vote = result_one_of(given["kind"], "kind", KINDS) == "vote"
-        result_one_of(given["channel"], "channel", ("",) if vote else tuple(CHANNELS))
-
-        for name, (low, high) in RANGES.items():
-            result_number(given[name], name, low, high)
-
-        result_whole_number(given["least"], "least", 1, GREATEST_SIZE)
-        result_whole_number(given["bins"], "bins", 1, MAX_BINS)
-        return cls(**given)
+    second_moment: Share = 1.0
+    cap: Annotated[float, msgspec.Meta(ge=1.0, le=float(GREATEST_SIZE))] = 1.0
+    shrunk: Gain = 1.0
+    window: Annotated[float, msgspec.Meta(ge=LEAST_WIDTH, le=2.0)] = 1.0
+    gain: Gain = 1.0
+    error: Error = 1.0
+    bias: Error = 0.0
+    least: Annotated[int, msgspec.Meta(ge=1, le=GREATEST_SIZE)] = 1
+    half_width: Annotated[float, msgspec.Meta(ge=FINEST, le=MOST)] = 1.0
+    bins: Annotated[int, msgspec.Meta(ge=1, le=MAX_BINS)] = 1
+    threshold: Error = 0.0
 
     def describe(self) -> dict[str, Any]:
         """Plain data."""

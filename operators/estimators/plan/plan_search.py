@@ -6,9 +6,10 @@ Kind and shares by the tables, then every window at its own error.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 from scipy.special import ndtr
 
 from meanstream.operators.estimators.plan.plan_design import PlanDesign, StageDesign

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from meanstream.operators.estimators.plan.plan_design import StageDesign
 from meanstream.operators.noise.random_bits import RandomWords
@@ -20,17 +22,43 @@ from meanstream.operators.rounds.channels.registry import make_channel
 from meanstream.operators.rounds.localization import Bins
 from meanstream.operators.rounds.round_records import Estimate, Public, Reports, Summaries, Tally
 from meanstream.operators.rounds.round_results import (
-    MOST,
+    Error,
+    Number,
+    StageFound,
+    Told,
     refuse_result,
-    result_added_entries,
-    result_fields,
-    result_list,
+    result_added,
     result_near,
-    result_number,
     result_row,
-    result_whole_number,
+    result_unchanged,
 )
 from meanstream.operators.rounds.votes.registry import make_votes
+
+Group = tuple[Annotated[int, msgspec.Meta(ge=2, le=2**53)], Number, Error]
+"""Number, mean and standard error of some reports on [-1, 1]."""
+
+
+class PlanFound(StageFound, frozen=True, kw_only=True):
+    """Public: what the stages of a plan have found so far.
+
+    Attributes
+    ----------
+    center, unclipped, stderr : float
+        The mean within [-1, 1], before it was cut to it, and its standard error.
+    found : list of dict
+        What each stage tells.
+    restart : list of Group
+        After a vote that went wrong: all reports on [-1, 1] since.
+    design : list of StageDesign
+        The stages that follow, where the sizes are learned first.
+    """
+
+    center: Number | None = None
+    unclipped: Number | None = None
+    stderr: Error | None = None
+    found: Told = msgspec.field(default_factory=list)
+    restart: list[Group] | None = None
+    design: list[StageDesign] | None = None
 
 
 class PairVoteStage:
@@ -84,15 +112,12 @@ class PairVoteStage:
 
     def decode(self, tally: Tally, public: Public) -> Public | Estimate:
         """Public: the middle of the best pair; the middle of [-1, 1] if no one voted."""
-        before = public.get("found", [])
+        known = PlanFound.of(public)
 
         # Without votes the next stage looks everywhere.
         if not tally.n:
-            return {
-                "center": 0.0,
-                "stderr": 1.0,
-                "found": [*before, {"stage": self.name, "reports": 0}],
-            }
+            told = [*known.found, {"stage": self.name, "reports": 0}]
+            return replace(known, center=0.0, stderr=1.0, found=told).plain()
 
         # The best pair of neighboring bins: their common edge is the center.
         counts = [a + b for a, b in pairwise(tally.sums)]
@@ -101,17 +126,24 @@ class PairVoteStage:
         found = {"stage": self.name, "reports": tally.n, "center": center, "bins": self.bins.count}
         found["votes"] = counts[best]  # randomized zeros vote too
 
-        return {"center": center, "stderr": self.design.error, "found": [*before, found]}
+        told = [*known.found, found]
+        return replace(known, center=center, stderr=self.design.error, found=told).plain()
 
     def check(self, found: Public, public: Public) -> None:
         """Public: refuse what is no edge between two bins."""
-        result_fields(found, {"center", "stderr", "found"})
+        now = PlanFound.of(found)
+        before = PlanFound.of(public)
+        if now.center is None or now.stderr is None:
+            refuse_result("center", "come with its error", "one without the other")
 
         # Only edges between bins can be elected.
         edges = [(self.bins.edges(which)[1],) for which in range(self.bins.count)]
-        result_row([found["center"]], ["center"], [*edges, (0.0,)])
-        result_number(found["stderr"], "stderr", 0.0, MOST)
-        result_added_entries(found, public, "found")
+        result_row([now.center], ["center"], [*edges, (0.0,)])
+
+        result_unchanged(now.unclipped, None, "unclipped")
+        result_unchanged(now.restart, None, "restart")
+        result_unchanged(now.design, before.design, "design")
+        result_added(now.found, before.found, "found")
 
 
 class WindowStage:
@@ -163,7 +195,7 @@ class WindowStage:
 
     def channel(self, public: Public) -> Mechanism:
         """Public: what randomizes the reports."""
-        if "restart" in public:
+        if PlanFound.of(public).restart is not None:
             return self._restart_channel
         return self._channel
 
@@ -175,12 +207,13 @@ class WindowStage:
     def distance(self, summaries: Summaries, public: Public) -> Floats:
         """Private: what is randomized, in [-1, 1]."""
         # On the whole range a report is the mean itself.
-        if self.design.kind == "full" or "restart" in public:
+        known = PlanFound.of(public)
+        if self.design.kind == "full" or known.restart is not None:
             return summaries.mean
 
         # Means of few samples vary more: they are drawn in, so that windows clip them less.
         shrink = np.sqrt(np.minimum(summaries.count, self.design.cap) / self.design.cap)
-        offset = shrink * (summaries.mean - float(public["center"]))
+        offset = shrink * (summaries.mean - (known.center or 0.0))
 
         return np.asarray(np.clip(offset / self.design.window, -1.0, 1.0))
 
@@ -194,25 +227,25 @@ class WindowStage:
 
     def decode(self, tally: Tally, public: Public) -> Public | Estimate:
         """Public: the next center, or the answer."""
-        result = (
-            self._after_restart(tally, public)
-            if "restart" in public
-            else self._moved(tally, public)
-        )
+        known = PlanFound.of(public)
+        if known.restart is None:
+            result = self._moved(tally, known)
+        else:
+            result = self._after_restart(tally, known, known.restart)
 
         if self._last:
             return self._answer(result)
-        return result
+        return result.plain()
 
-    def _moved(self, tally: Tally, public: Public) -> Public:
+    def _moved(self, tally: Tally, known: PlanFound) -> PlanFound:
         """Move the center by the mean report."""
-        center = float(public.get("center", 0.0))
-        before = float(public.get("stderr", 1.0))
+        center = known.center or 0.0
+        before = 1.0 if known.stderr is None else known.stderr
         found: dict[str, Any] = {"stage": self.name, "reports": tally.n}
 
         # One report has no spread: it moves nothing.
         if tally.n < 2:
-            return _result(public, found, center, before)
+            return _result(known, found, center, before)
 
         mean, stderr = (self._channel.step * x for x in round_mean_and_stderr(tally))
 
@@ -222,30 +255,30 @@ class WindowStage:
         left = max((1.0 - design.gain) / design.gain * before, design.bias)
         moved = center + unit * mean
         found |= {"window": design.window, "channel": self.design.channel, "mean": mean}
-        result = _result(public, found, moved, math.hypot(unit * stderr, left))
+        result = _result(known, found, moved, math.hypot(unit * stderr, left))
 
         # A mean report far from the center says that the window is wrong.
         if design.threshold and abs(mean) > design.threshold:
-            result["restart"] = []
+            return replace(result, restart=[])
 
         return result
 
-    def _after_restart(self, tally: Tally, public: Public) -> Public:
+    def _after_restart(self, tally: Tally, known: PlanFound, restart: list[Group]) -> PlanFound:
         """Average all reports on [-1, 1] so far, each counted once."""
         # After a restart all reports on the whole range are one average.
         found: dict[str, Any] = {"stage": self.name, "reports": tally.n, "restart": True}
-        groups = [list(group) for group in public["restart"]]
+        groups = [*restart]
         if tally.n >= 2:
             mean, stderr = (self._restart_channel.step * x for x in round_mean_and_stderr(tally))
-            groups.append([tally.n, mean, stderr])
+            groups.append((tally.n, mean, stderr))
 
         n = sum(group[0] for group in groups)
         if not n:
-            return _result(public, found, 0.0, 1.0) | {"restart": []}
+            return _result(known, found, 0.0, 1.0)
         mean = sum(group[0] * group[1] for group in groups) / n
         stderr = math.sqrt(sum((group[0] * group[2]) ** 2 for group in groups)) / n
 
-        return _result(public, found, mean, stderr) | {"restart": groups}
+        return replace(_result(known, found, mean, stderr), restart=groups)
 
     def check(self, found: Public, public: Public) -> None:
         """Public: refuse a center outside of [-1, 1], and all else that is no center with its error."""
@@ -253,46 +286,41 @@ class WindowStage:
             refuse_result("stage", f"be one before the last: {self.name} answers", "a result")
 
         # What a stage says must be what its reports can give.
-        again = {"restart"} if "restart" in public else set()
-        result_fields(found, {"center", "unclipped", "stderr", "found"} | again, {"restart"})
-        result_near(
-            found["center"],
-            "center",
-            min(max(result_number(found["unclipped"], "unclipped", -MOST, MOST), -1.0), 1.0),
-        )
-        result_number(found["stderr"], "stderr", 0.0, MOST)
-        result_added_entries(found, public, "found")
+        now = PlanFound.of(found)
+        before = PlanFound.of(public)
+        if now.center is None or now.unclipped is None or now.stderr is None:
+            refuse_result("center", "come with its error", "one without the other")
 
-        for group in result_added_entries(found, public, "restart"):
-            count, mean, stderr = result_list(group, "restart", 3, 3)
-            result_whole_number(count, "restart", 2)
-            result_number(mean, "restart", -MOST, MOST)
-            result_number(stderr, "restart", 0.0, MOST)
+        result_near(now.center, "center", min(max(now.unclipped, -1.0), 1.0))
+        result_unchanged(now.design, before.design, "design")
+        result_added(now.found, before.found, "found")
 
-    def _answer(self, result: Public) -> Estimate:
-        n_users = sum(stage["reports"] for stage in result["found"])
-        unclipped = float(result["unclipped"])
-        stderr = float(result["stderr"])
+        # A restart stays one.
+        if before.restart is not None and now.restart is None:
+            refuse_result("restart", "stay known", "nothing")
+        result_added(now.restart or [], before.restart or [], "restart")
+
+    def _answer(self, result: PlanFound) -> Estimate:
+        assert result.unclipped is not None  # noqa: S101 - every stage finds one
+        assert result.stderr is not None  # noqa: S101
+        told = result.found
+        n_users = sum(stage["reports"] for stage in told)
 
         # A single report is no answer.
-        if result["found"][-1]["reports"] < 2:
+        if told[-1]["reports"] < 2:
             return self._settings.no_answer(
-                n_users=n_users, unclipped=unclipped, stages=result["found"]
+                n_users=n_users, unclipped=result.unclipped, stages=told
             )
 
-        return self._settings.answer(unclipped, stderr, n_users=n_users, stages=result["found"])
+        return self._settings.answer(result.unclipped, result.stderr, n_users=n_users, stages=told)
 
 
-def _result(public: Public, found: dict[str, Any], center: float, stderr: float) -> Public:
-    """Public data of a stage: its center within [-1, 1], and what was found so far."""
+def _result(known: PlanFound, found: dict[str, Any], center: float, stderr: float) -> PlanFound:
+    """Give what is known after a stage: its center within [-1, 1], and what was found so far."""
     inside = min(max(center, -1.0), 1.0)
     found |= {"center": inside, "stderr": stderr}
-    return {
-        "center": inside,
-        "unclipped": center,
-        "stderr": stderr,
-        "found": [*public.get("found", []), found],
-    }
+    told = [*known.found, found]
+    return replace(known, center=inside, unclipped=center, stderr=stderr, found=told)
 
 
 def _channel(epsilon: float, design: StageDesign) -> Mechanism:

@@ -6,27 +6,24 @@ Some users are requested it first.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from meanstream.operators.estimators.plan.plan_design import StageDesign
 from meanstream.operators.estimators.plan.plan_search import search_plan_with_shares
-from meanstream.operators.estimators.plan.plan_stages import PairVoteStage, WindowStage
+from meanstream.operators.estimators.plan.plan_stages import PairVoteStage, PlanFound, WindowStage
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Bools, Floats, Ints
 from meanstream.operators.rounds.base import Settings, round_mean_and_stderr, round_tally_moments
 from meanstream.operators.rounds.channels.base import Mechanism
-from meanstream.operators.rounds.channels.registry import make_channel
+from meanstream.operators.rounds.channels.registry import CHANNELS, make_channel
 from meanstream.operators.rounds.round_protocol import Round
 from meanstream.operators.rounds.round_records import Estimate, Public, Reports, Summaries, Tally
 from meanstream.operators.rounds.round_results import (
     refuse_result,
-    result_added_entries,
-    result_fields,
-    result_list,
+    result_added,
     result_unchanged,
 )
 from meanstream.operators.rounds.user_sizes import SizeDistribution
@@ -130,7 +127,7 @@ class SizeVoteRound:
 
         # Nobody voted: whoever comes next answers on the whole range.
         if not tally.n:
-            return {"restart": [], "found": [found]}
+            return PlanFound(restart=[], found=[found]).plain()
         noise = math.sqrt(float(self.votes.share_variance(0.0, tally.n)))
         sizes = learned_unknown_sizes(self.votes.shares(tally.sums, tally.n), noise)
         found["sizes"] = sizes.describe()
@@ -142,19 +139,20 @@ class SizeVoteRound:
 
         # No better design than one stage: everyone answers at once.
         if len(design.stages) == 1:
-            return {"restart": [], "found": [found]}
+            return PlanFound(restart=[], found=[found]).plain()
         found["kind"] = design.kind
-        return {"design": [asdict(stage) for stage in design.stages], "found": [found]}
+        return PlanFound(design=list(design.stages), found=[found]).plain()
 
     def check(self, found: Public, public: Public) -> None:
         """Public: refuse a design that has other stages, or numbers that no stage can have."""
-        if "restart" in result_fields(found, {"found"}, {"restart", "design"}):
-            result_fields(found, {"restart", "found"})
-            result_list(found["restart"], "restart", 0, 0)
+        now = PlanFound.of(found)
+        if now.design is None:
+            result_unchanged(now, PlanFound(restart=[], found=now.found), "it")
         else:
-            _design_of(result_fields(found, {"design", "found"}), self._settings)
+            result_unchanged(now, PlanFound(design=now.design, found=now.found), "it")
+            _check_design(now.design, self._settings)
 
-        result_added_entries(found, public, "found")
+        result_added(now.found, PlanFound.of(public).found, "found")
 
 
 def unknown_size_class(count: Ints) -> Ints:
@@ -237,7 +235,7 @@ class GainRound:
 
     def channel(self, public: Public) -> Mechanism:
         """Public: what randomizes the reports."""
-        if "restart" in public:
+        if PlanFound.of(public).restart is not None:
             return self._full.channel(public)
         return self._channel
 
@@ -245,7 +243,7 @@ class GainRound:
         """Private to public: one randomized integer per user."""
         value = (
             self._full.distance(summaries, public)
-            if "restart" in public
+            if PlanFound.of(public).restart is not None
             else self.shrinkage(summaries, public)
         )
 
@@ -255,7 +253,7 @@ class GainRound:
 
     def shrinkage(self, summaries: Summaries, public: Public) -> Floats:
         """Private: `2 a - 1` of each user, in [-1, 1]."""
-        cap = float(public["design"][-1]["cap"])
+        cap = _design(PlanFound.of(public))[-1].cap
         return np.asarray(2.0 * np.sqrt(np.minimum(summaries.count, cap) / cap) - 1.0)
 
     def valid(self, reports: Reports, public: Public) -> Bools:
@@ -268,10 +266,11 @@ class GainRound:
 
     def decode(self, tally: Tally, public: Public) -> Public | Estimate:
         """Public: the design with the shrinkage that was found."""
-        if "restart" in public:
+        known = PlanFound.of(public)
+        if known.restart is not None:
             return self._full.decode(tally, public)
         found: dict[str, Any] = {"stage": self.name, "reports": tally.n}
-        design = [StageDesign(**stage) for stage in public["design"]]
+        design = _design(known)
 
         if tally.n >= 2:
             mean, stderr = (self._channel.step * x for x in round_mean_and_stderr(tally))
@@ -289,27 +288,27 @@ class GainRound:
                 for stage in design
             ]
 
-        return {"design": [asdict(stage) for stage in design], "found": [*public["found"], found]}
+        return PlanFound(design=design, found=[*known.found, found]).plain()
 
     def check(self, found: Public, public: Public) -> None:
         """Public: refuse another design than that before, but for the shrinkage."""
-        if "restart" in public:
+        known = PlanFound.of(public)
+        if known.restart is not None:
             self._full.check(found, public)
             return
 
-        after, before = (
-            _design_of(one, self._settings)
-            for one in (result_fields(found, {"design", "found"}), public)
-        )
+        now = PlanFound.of(found)
+        after = _design(now)
+        result_unchanged(now, PlanFound(design=after, found=now.found), "it")
+        _check_design(after, self._settings)
 
-        if [replace(stage, shrunk=1.0) for stage in after] != [
-            replace(stage, shrunk=1.0) for stage in before
-        ]:
-            refuse_result(
-                "design", "stay the earlier result, except for the shrinkage", "another one"
-            )
-
-        result_added_entries(found, public, "found")
+        # The shrinkage alone is another one.
+        as_before = [
+            replace(stage, shrunk=one.shrunk)
+            for stage, one in zip(_design(known), after, strict=True)
+        ]
+        result_unchanged(after, as_before, "design")
+        result_added(now.found, known.found, "found")
 
 
 class PlannedRound:
@@ -338,9 +337,9 @@ class PlannedRound:
 
     def chosen(self, public: Public) -> PairVoteStage | WindowStage:
         """Public: the stage that the design names."""
-        stages: Sequence[dict[str, Any]] = public.get("design", ())
-        design = StageDesign(**stages[self._number]) if stages else _full()
-        if design.kind == "vote" and "restart" not in public:
+        known = PlanFound.of(public)
+        design = known.design[self._number] if known.design else _full()
+        if design.kind == "vote" and known.restart is None:
             return PairVoteStage(self._settings, design)
 
         return WindowStage(self._settings, design, restart=_full(), name=self.name, last=self._last)
@@ -359,36 +358,26 @@ class PlannedRound:
 
     def decode(self, tally: Tally, public: Public) -> Public | Estimate:
         """Public: what the next stage needs, or the answer."""
-        found = self.chosen(public).decode(tally, public)
-        if isinstance(found, Estimate) or "design" not in public:
-            return found
-        return found | {"design": public["design"]}
+        return self.chosen(public).decode(tally, public)
 
     def check(self, found: Public, public: Public) -> None:
         """Public: refuse what the stage of the design cannot have found, and another design."""
-        if "design" not in public:
-            self.chosen(public).check(found, public)
-            return
-
-        result_unchanged(
-            result_fields(found, {"design"}, found if isinstance(found, dict) else ()),
-            public,
-            "design",
-        )
-        self.chosen(public).check(
-            {name: value for name, value in found.items() if name != "design"}, public
-        )
+        self.chosen(public).check(found, public)
 
 
-def _design_of(found: Public, settings: Settings) -> list[StageDesign]:
-    """Public: read the design of the stages that follow; it can be made, whatever it says."""
-    count = len(SHARES) - 2
-    design = [
-        StageDesign.of(stage) for stage in result_list(found["design"], "design", count, count)
-    ]
+def _design(found: PlanFound) -> list[StageDesign]:
+    """Public: give the design of the stages that follow."""
+    if found.design is None:
+        refuse_result("design", "be there", "nothing")
+    return found.design
+
+
+def _check_design(design: list[StageDesign], settings: Settings) -> None:
+    """Public: refuse a design that cannot be made."""
     kinds = [stage.kind for stage in design]
+    usual = len(kinds) == len(SHARES) - 2 and kinds[0] in ("vote", "full")
 
-    if kinds[0] not in ("vote", "full") or any(kind != "clip" for kind in kinds[1:]):
+    if not usual or any(kind != "clip" for kind in kinds[1:]):
         refuse_result(
             "design",
             "begin with a vote or a report on [-1, 1], and continue with windows",
@@ -396,12 +385,14 @@ def _design_of(found: Public, settings: Settings) -> list[StageDesign]:
         )
 
     for stage in design:
+        channels = ("",) if stage.kind == "vote" else tuple(CHANNELS)
+        if stage.channel not in channels:
+            refuse_result("channel", f"be one of {', '.join(channels)}", stage.channel)
+
         if stage.kind == "vote":
             PairVoteStage(settings, stage)
         else:
             WindowStage(settings, stage, restart=_full(), name="stage", last=False)
-
-    return design
 
 
 def _full() -> StageDesign:

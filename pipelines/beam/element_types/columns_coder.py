@@ -124,14 +124,23 @@ def _plain(value: Any, columns: Columns) -> Any:
 
 
 def _column(array: np.ndarray, columns: Columns) -> list[Any]:
-    """Put an array into columns: whole numbers in few bytes each, and nothing of one that is 0."""
+    """Put an array into columns: whole numbers in few bytes each, and nothing of what is 0."""
     kind = array.dtype.str
     if not array.size or (array.dtype.kind != "f" and not array.any()):
         return ["", kind, *array.shape]
 
+    # Of a short and wide table, such as a pool, most columns hold nothing.
     name = str(len(columns))
+    shape: list[int] = []
+    if array.ndim == 2 and len(array) < array.shape[1]:
+        bits = array.view(np.int64) if kind == "<f8" else array
+        places = np.flatnonzero(bits.any(axis=0))
+        columns[f"{name} places"] = pack_signed(places)
+        shape = [*array.shape]
+        array = array[:, places]
+
     columns[name] = pack_signed(array) if array.dtype == np.int64 else array
-    return [name, kind]
+    return [name, kind, *shape]
 
 
 def _made(plain: Any, columns: Columns) -> Any:
@@ -149,9 +158,13 @@ def _made(plain: Any, columns: Columns) -> Any:
 
 def _array(of: list[Any], columns: Columns) -> np.ndarray:
     name, kind, *shape = of
-    if name:
+    if name and not shape:
         return columns[name].astype(kind, copy=False)
-    return np.zeros(shape, kind)
+
+    whole = np.zeros(shape, kind)
+    if name:
+        whole[:, columns[f"{name} places"]] = columns[name]
+    return whole
 
 
 def _names(of: list[Any], columns: Columns) -> pa.Array:

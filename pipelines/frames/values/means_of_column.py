@@ -299,12 +299,15 @@ def _answered(
     if released.charge is not None:
         further[LEFT] = settings.horizon - newest.index
 
-    table = dict(zip(keys.column_names, keys.columns, strict=True))
-    table |= arrays | {name: pa.array(column) for name, column in further.items()}
-    order = pa.array(key_order(keys))
+    table = _in_order(keys, arrays | {name: pa.array(column) for name, column in further.items()})
     tables = None if levels is None else levels.tables_of(people, columns)
+    return _Answers(table, people.description, tables)
 
-    return _Answers(pa.table(table).take(order), people.description, tables)
+
+def _in_order(keys: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
+    """Keys and columns of groups as one table, in the order of the keys."""
+    table = pa.table(dict(zip(keys.column_names, keys.columns, strict=True)) | dict(columns))
+    return table.take(pa.array(key_order(keys)))
 
 
 def _fitted(

@@ -290,26 +290,26 @@ class OwnAgents:
     def _ask(self, codes: list[int]) -> None:
         if not codes:
             return
-        directory = self._opened()
         names = {self._names[code]: code for code in codes}
-        claimed = directory.known(names)
-        room = directory.room
-        new = [name for name in names if name not in claimed]
-        elsewhere = directory.claim([*claimed, *new[:room]])
-
+        elsewhere, without_room = self._claimed(list(names))
         for name, code in names.items():
             self._fate[code] = _ELSEWHERE if name in elsewhere else _OWN
 
-        for name in new[room:]:
+        for name in without_room:
             self._fate[names[name]] = _NO_ROOM
 
     def _claim(self, names: Sequence[str]) -> set[str]:
+        elsewhere, without_room = self._claimed(names)
+        return elsewhere.union(without_room)
+
+    def _claimed(self, names: Sequence[str]) -> tuple[set[str], Sequence[str]]:
+        """Claim those for whom there is room; give who lives elsewhere, and for whom there is none."""
         directory = self._opened()
         claimed = directory.known(names)
         room = directory.room
         new = [name for name in names if name not in claimed]
 
-        return directory.claim([*claimed, *new[:room]]) | set(new[room:])
+        return directory.claim([*claimed, *new[:room]]), new[room:]
 
     def _opened(self) -> AgentClaims:
         if self._directory is None:

@@ -260,7 +260,15 @@ class GroupOffsets:
         self._offsets: Mapping[str, int] = {}
         self._sent: Mapping[str, int] = {}
         self._sent_at = 0.0
+        self._taken_at: float | None = None
         self._refused = False
+
+    @property
+    def age(self) -> float | None:
+        """Seconds since the broker took offsets, or since some were first sent."""
+        if self._taken_at is None:
+            return None
+        return time.monotonic() - self._taken_at
 
     def note(self, offsets: Mapping[str, int]) -> None:
         """Take the offsets that the store has committed."""
@@ -275,6 +283,7 @@ class GroupOffsets:
 
         self._sent = self._offsets
         self._sent_at = now
+        self._taken_at = now if self._taken_at is None else self._taken_at
         offsets = {int(partition): offset for partition, offset in self._offsets.items()}
         try:
             consumer.commit(
@@ -285,6 +294,8 @@ class GroupOffsets:
 
     def on_commit(self, error: KafkaError | None, offsets: list[TopicPartition]) -> None:  # noqa: ARG002 - a callback
         """Take the broker's answer; say once that it refuses."""
+        if error is None:
+            self._taken_at = time.monotonic()
         if error is not None and not is_retriable_by_client(error) and not self._refused:
             self._refused = True
             logger.warning(

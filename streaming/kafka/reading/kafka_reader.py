@@ -267,6 +267,11 @@ class TopicReader:
         return {(self.name, partition): lag for partition, lag in lags.items()}
 
     @property
+    def commit_age(self) -> float | None:
+        """Seconds since the broker took what the store has committed."""
+        return self._group.age
+
+    @property
     def begun(self) -> bool:
         """Whether it is known where reading begins."""
         return self._progress is not None

@@ -209,7 +209,13 @@ class KafkaSource:
         active = reader.active(time.monotonic(), self._idle_seconds)
 
         return Batch(
-            samples, rejects, self._position(), active=active, lag=sum(lags.values()), lags=lags
+            samples,
+            rejects,
+            self._position(),
+            active=active,
+            lag=sum(lags.values()),
+            lags=lags,
+            commit_age=reader.commit_age,
         )
 
     def _gather(self, gathered: _Gathered, most: int) -> None:

@@ -145,6 +145,12 @@ class TopicReaders:
         for reader in self._readers:
             reader.commit(position["topics"][reader.name])
 
+    @property
+    def commit_age(self) -> float | None:
+        """Seconds since the broker took what the store has committed of each topic."""
+        ages = [reader.commit_age for reader in self._readers]
+        return max((age for age in ages if age is not None), default=None)
+
     def lags(self) -> dict[tuple[str, int], int]:
         """Count the offsets between what was given out and the end of each partition, as last heard of."""
         return {place: lag for reader in self._readers for place, lag in reader.lags().items()}

@@ -12,6 +12,7 @@ import pytest
 from meanstream.lab.random_words import SeededWords
 from meanstream.operators.estimators.adaptive.adaptive import Adaptive
 from meanstream.operators.estimators.adaptive.adaptive_design import (
+    AdaptiveFound,
     AdaptivePlan,
     adaptive_design_cut_window,
     adaptive_design_next_window,
@@ -186,23 +187,23 @@ def test_windows_are_cut_to_the_bounds() -> None:
 
 def test_a_wide_scale_sends_everybody_to_the_declared_bounds() -> None:
     plan = Adaptive(epsilon=1.0, users=20_000).plan
-    public = {"center": 0.1, "center_stderr": 0.03}
-    assert adaptive_design_next_window(plan, Scale(0.25, 0.1), public, 1)["mode"] == "wide"
-    assert adaptive_design_next_window(plan, Scale(0.05, 0.5), public, 1)["mode"] == "wide"
-    narrow = adaptive_design_next_window(plan, Scale(0.05, 0.1), public, 1)
+    known = AdaptiveFound(n_users=0, center=0.1, center_stderr=0.03)
+    assert adaptive_design_next_window(plan, Scale(0.25, 0.1), known, 1)["mode"] == "wide"
+    assert adaptive_design_next_window(plan, Scale(0.05, 0.5), known, 1)["mode"] == "wide"
+    narrow = adaptive_design_next_window(plan, Scale(0.05, 0.1), known, 1)
     assert narrow["mode"] == "narrow"
     assert 0.15 < narrow["window"][1] < 0.4
     # The same scale next to a bound: half of the window is not needed.
-    assert (
-        adaptive_design_next_window(plan, Scale(0.25, 0.1), public | {"center": -0.8}, 1)["mode"]
-        == "narrow"
-    )
+    aside = AdaptiveFound(n_users=0, center=-0.8, center_stderr=0.03)
+    assert adaptive_design_next_window(plan, Scale(0.25, 0.1), aside, 1)["mode"] == "narrow"
 
 
 def test_a_second_vote_never_widens_the_window() -> None:
     plan = Adaptive(epsilon=1.0, users=20_000).plan
-    public = {"center": 0.1, "center_stderr": 0.01, "mode": "narrow", "window": [0.1, 0.3]}
-    assert adaptive_design_next_window(plan, Scale(0.3, 0.1), public, 3)["window"] == [0.1, 0.3]
+    known = AdaptiveFound.of(
+        {"n_users": 0, "center": 0.1, "center_stderr": 0.01, "mode": "narrow", "window": [0.1, 0.3]}
+    )
+    assert adaptive_design_next_window(plan, Scale(0.3, 0.1), known, 3)["window"] == [0.1, 0.3]
 
 
 def test_public_values_are_plain_data_and_carry_on() -> None:
@@ -250,6 +251,7 @@ def test_stages_without_reports(silent: tuple[int, ...]) -> None:
 def test_a_window_that_missed_the_users_is_given_up() -> None:
     estimator = Adaptive(epsilon=1.0, users=20_000)
     public: Public = {
+        "n_users": 1,
         "mode": "narrow",
         "window": [-0.5, 0.1],
         "moment": 0.06,
@@ -270,6 +272,7 @@ def test_users_at_the_end_of_a_cut_window_are_where_they_should_be() -> None:
     is left."""
     estimator = Adaptive(epsilon=1.0, users=20_000)
     public: Public = {
+        "n_users": 1,
         "mode": "narrow",
         "window": [0.8, 1.1],
         "moment": 0.5,

@@ -120,8 +120,9 @@ def test_where_few_far_users_are_declared_a_group_that_appears_is_missed_for_som
     """Known-bad twin: what is declared has this price, and docs/real-rounds.md says so."""
     errors, covered, _ = windows(appearing, tails="exponential")
     assert covered[:, 5:10].mean() >= 0.93
-    # Of 24 windows that are covered .58 each, more than 22 are in 1 of 10,000 cases.
-    assert covered[:, 10].sum() <= 22
+    # Of 24 windows that are covered .58 each, fewer than 4 or more than 22 are in 1 of 10,000
+    # cases.
+    assert 4 <= covered[:, 10].sum() <= 22
     assert errors[:, 10].mean() > 0.01
     # 72 windows at .93: three standard errors, with runs as what is independent, of some .03 each.
     assert covered[:, 13:].mean() >= 0.84

@@ -72,7 +72,7 @@ from tests.pipelines.beam.rounds.test_curator import users_of
 from tests.pipelines.beam.rounds.test_run_rounds_transform import users
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS
 from tests.pipelines.beam.support.collecting import run
-from tests.pipelines.beam.support.keyed import Bag, Cell, cells, fire, take
+from tests.pipelines.beam.support.keyed_cells import Bag, Cell, cells, fire, take
 from tests.streaming.support.rounds_world import SECRET, rounds_settings, samples
 
 WINDOWS = AgentWindows(refresh=20 * HOUR)

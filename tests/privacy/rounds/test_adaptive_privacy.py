@@ -25,7 +25,10 @@ from meanstream.lab.evidence.local_audit import (
 from meanstream.lab.random_words import SeededWords
 from meanstream.operators.estimators.adaptive import adaptive_stages
 from meanstream.operators.estimators.adaptive.adaptive import Adaptive
-from meanstream.operators.estimators.adaptive.adaptive_design import adaptive_design_cut_window
+from meanstream.operators.estimators.adaptive.adaptive_design import (
+    AdaptiveFound,
+    adaptive_design_cut_window,
+)
 from meanstream.operators.estimators.adaptive.adaptive_scale import scale_bin
 from meanstream.operators.estimators.adaptive.adaptive_stages import ReportStage, VoteStage
 from meanstream.operators.noise.random_bits import RandomWords, random_bits_32
@@ -90,15 +93,15 @@ def _few(found: dict[tuple[Any, ...], Public], mode: str | None) -> list[Public]
 
 def tallies(stage: Any, public: Public) -> list[Tally]:
     n = 4000
-    if isinstance(stage, VoteStage) and stage.is_vote(public):
-        votes: Any = stage._votes(public)
+    if isinstance(stage, VoteStage) and stage.is_vote(AdaptiveFound.known(public)):
+        votes: Any = stage._votes(AdaptiveFound.known(public))
         named = [
             np.where(np.arange(votes.bins) == own, votes.likely, votes.unlikely)
             for own in range(0, votes.bins, 2)
         ]
         return [Tally(), *(Tally(n, tuple(int(n * p) for p in row)) for row in named)]
     report = stage._report if isinstance(stage, VoteStage) else stage
-    step = report.channel(public).step
+    step = report.channel(AdaptiveFound.known(public)).step
     sums = [round(position * n / step) for position in (-1.0, -0.4, 0.0, 0.3)]
     return [
         Tally(),
@@ -110,7 +113,7 @@ class AsChannel:
     """A report stage behind the interface of a channel on users' means."""
 
     def __init__(self, stage: ReportStage, public: Public) -> None:
-        channel = stage.channel(public)
+        channel = stage.channel(AdaptiveFound.known(public))
         assert isinstance(channel, WindowChannel)
         self._stage, self._public = stage, public
         self.points, self.window = channel.points, channel.window
@@ -140,7 +143,9 @@ class AsVotes:
 
 
 def inputs_by_bin(stage: VoteStage, public: Public) -> dict[int, Floats]:
-    row = scale_bin(np.abs(INPUTS - public.get("center", 0.0)), stage._edges(public))
+    row = scale_bin(
+        np.abs(INPUTS - public.get("center", 0.0)), stage._edges(AdaptiveFound.known(public))
+    )
     return {int(own): INPUTS[row == own] for own in np.unique(row)}
 
 
@@ -150,7 +155,7 @@ def vote_loss(stage: VoteStage, public: Public, counted: set[tuple[str, int]]) -
 
     None for sets that have been counted for this stage with other edges.
     """
-    votes: Any = stage._votes(public)
+    votes: Any = stage._votes(AdaptiveFound.known(public))
     found: list[Any] = []
     by_bin = inputs_by_bin(stage, public)
     if isinstance(votes, RandomizedResponseVotes):
@@ -191,7 +196,7 @@ def test_every_report_of_every_stage(epsilon: float) -> None:
     stages: Any = estimator.rounds
     for stage, known in zip(stages, publics(estimator), strict=True):
         for public in known:
-            is_vote = isinstance(stage, VoteStage) and stage.is_vote(public)
+            is_vote = isinstance(stage, VoteStage) and stage.is_vote(AdaptiveFound.known(public))
             seen.add((stage.name, public.get("mode"), is_vote))
             if is_vote:
                 loss = vote_loss(stage, public, counted)
@@ -244,13 +249,13 @@ def test_charge_is_one_report() -> None:
 class WideReports(ReportStage):
     """Cuts means to a window, but adds the noise of one half as wide."""
 
-    def channel(self, public: Public) -> Mechanism:
-        return best_channel(2.0 * self.epsilon, self.moment(public))
+    def channel(self, known: AdaptiveFound) -> Mechanism:
+        return best_channel(2.0 * self.epsilon, self.moment(known))
 
 
 def test_twin_with_a_window_narrower_than_its_noise() -> None:
     plan = built(1.0).plan
-    for public in ({}, {"mode": "narrow", "window": [0.2, 0.3], "moment": 0.06}):
+    for public in ({}, {"n_users": 1, "mode": "narrow", "window": [0.2, 0.3], "moment": 0.06}):
         assert report_loss(ReportStage(plan, 2, "narrow"), public) <= 1.0 + TOLERANCE
         assert report_loss(WideReports(plan, 2, "narrow"), public) > 1.5
 
@@ -262,7 +267,7 @@ class ManyBins(VoteStage):
     overlap = 1e-12  # Means on an edge differ from it by the rounding of floats.
 
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:
-        edges = self._edges(public)
+        edges = self._edges(AdaptiveFound.known(public))
         low, high = np.r_[0.0, edges] - self.overlap, np.r_[edges, np.inf] + self.overlap
         deviation = np.abs(summaries.mean - public.get("center", 0.0))[:, None]
         return self._flip((low <= deviation) & (deviation <= high), words)
@@ -287,14 +292,16 @@ def unary_loss(stage: VoteStage, public: Public, means: Sequence[float]) -> floa
     """Worst loss between these users when votes are bits that are flipped one by one."""
     rows = np.arange(len(means))
     users = AsVotes(stage, public, np.asarray(means))
-    return worst_bits_loss(bit_probabilities(users, rows, len(stage._edges(public)) + 1))
+    return worst_bits_loss(
+        bit_probabilities(users, rows, len(stage._edges(AdaptiveFound.known(public))) + 1)
+    )
 
 
 @pytest.mark.parametrize("twin", [ManyBins, OverlappingBins])
 def test_twins_with_closed_and_overlapping_bins(
     twin: type[ManyBins], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    public: Public = {"center": 0.0, "center_stderr": 0.06}
+    public: Public = {"n_users": 1, "center": 0.0, "center_stderr": 0.06}
     monkeypatch.setattr(
         adaptive_stages, "scale_votes", lambda epsilon, bins: make_votes("sue", epsilon, bins)
     )
@@ -302,7 +309,7 @@ def test_twins_with_closed_and_overlapping_bins(
     good = VoteStage(plan, 1, "scale", first=True)
     # Means on an edge of two bins, as lattice data have them, and within bins.
     means = [0.0, 0.1, 0.2, 0.3, 0.4, 0.9]
-    assert set(np.round(good._edges(public), 6)) >= {0.1, 0.2, 0.4}
+    assert set(np.round(good._edges(AdaptiveFound.known(public)), 6)) >= {0.1, 0.2, 0.4}
     assert 1.0 - 1e-3 < unary_loss(good, public, means) <= 1.0 + TOLERANCE
     assert unary_loss(twin(plan, 1, "scale", first=True), public, means) > 1.4
 

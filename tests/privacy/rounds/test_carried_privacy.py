@@ -73,8 +73,16 @@ def states(epsilon: float) -> Iterator[Public | None]:
         yield state
     for center, half_width in product((-1.0, 0.02, 1.0), (1e-3, 0.2, 0.59)):
         yield CarriedState(
-            windows=5, center=center, half_width=half_width, gain=0.5, missed=9.0
+            windows=5,
+            center=center,
+            half_width=half_width,
+            gain=0.5,
+            missed=9.0,
+            watching=False,
         ).plain()
+
+
+CARRIED = (ReportsOnBounds, VotesForSpread)
 
 
 def stages(epsilon: float) -> Iterator[tuple[Any, Public]]:
@@ -84,11 +92,14 @@ def stages(epsilon: float) -> Iterator[tuple[Any, Public]]:
         estimator = first.carrying(state)
         assert math.isclose(sum(estimator.shares), 1.0)
         assert len(estimator.shares) == len(estimator.rounds)
-        for step in estimator.rounds:
+        # Stages of a watched window are enumerated in test_watched_privacy.
+        own = [step for step in estimator.rounds if isinstance(step, CARRIED)]
+        for step in own:
             for jump, mean in ((0, 0.3), (1, -40.0)):
                 before: Public = {"n": 9, "mean": mean, "variance": 0.01, "jump": jump}
-                voted = {"votes": [1] * BINS, "voters": BINS}
-                yield step, ({} if type(step) is ReportsOnBounds else before | voted)
+                voted = before | {"votes": [1] * BINS, "voters": BINS}
+                known = {ReportsOnBounds: {}, VotesForSpread: before}
+                yield step, known.get(type(step), voted)
 
 
 class Sent:
@@ -169,7 +180,9 @@ def test_every_report_is_epsilon_private_whatever_is_carried(epsilon: float) -> 
         before = fullest.get((step.name, sent.kind))
         if before is None or len(sent.numbers) > len(before.numbers):
             fullest[step.name, sent.kind] = sent
-    assert {name for name, _ in fullest} == {"on the bounds", "spread", "narrow"}
+    # At the largest epsilon so few users are answered without a carried window.
+    narrow = {"narrow"} if epsilon < 4.0 else set()
+    assert {name for name, _ in fullest} == {"on the bounds", "spread"} | narrow
     for sent in fullest.values():
         assert 0.99 * epsilon < loss_of(sent) <= epsilon + TOLERANCE
 

@@ -288,6 +288,7 @@ def hashed_loss(stage: Any, spy: Spy, given: Summaries, public: dict[str, Any]) 
     return worst_window_loss(spy.channel, np.unique(np.round(spy.seen, 12)).tolist())
 
 
+MIDDLES = {"users": 9, "middles": [-0.5, -0.1, 0.7], "shares": [0.3] * 3, "share_stderr": [0.1] * 3}
 CHANNELS = [OneBitChannel(1.0), make_channel("window", 4.0, second_moment=0.3)]
 
 
@@ -357,7 +358,7 @@ def test_hashed_components(channel: WindowChannel) -> None:
     )
     spy = Spy(channel)
     stage = ComponentMeanRound(spy, mixture.offset, 3, mixture._answer)  # type: ignore[arg-type]
-    public = {"middles": [-0.5, -0.1, 0.7]}
+    public = MIDDLES
     few = one_user(GRID, 5)
     given = one_user(GRID)
     loss = max(
@@ -381,7 +382,7 @@ def test_a_component_that_is_told_is_caught() -> None:
     )
     spy = Spy(CHANNELS[0])
     twin = Twin(spy, mixture.offset, 3, mixture._answer)  # type: ignore[arg-type]
-    assert hashed_loss(twin, spy, one_user(GRID), {"middles": [-0.5, -0.1, 0.7]}) == math.inf
+    assert hashed_loss(twin, spy, one_user(GRID), MIDDLES) == math.inf
 
 
 def test_seeds_and_signs_depend_on_the_user_alone() -> None:

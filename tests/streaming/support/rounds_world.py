@@ -35,6 +35,7 @@ from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
 from meanstream.streaming.sources.source_protocol import Source
 from meanstream.streaming.store.state_store import Store
 from tests.streaming.support.scripted_source import ScriptedSource, SettableClock
+from tests.streaming.support.stored_rows import forget_names
 
 ROLES = ("reports", "stages", "means", "dead_letters", "notices")
 SECRET = "7c1e94b05fa3d2681be60c9d37f25a84"  # noqa: S105 - of a test
@@ -153,8 +154,7 @@ class RoundsWorld:
             store.put_state("rounds", None)
             for kind in ("rounds_open", "ids", "agent ids"):
                 store.drop_chunks(kind, [number for number, _ in store.chunks(kind)])
-            store._database.execute("DELETE FROM agents")
-            store.adopt(store.posted())
+            forget_names(store)
         store.close()
 
     def lines(self, role: str) -> list[bytes]:

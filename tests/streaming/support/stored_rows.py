@@ -7,6 +7,7 @@ from typing import Any
 
 from meanstream.streaming.store.ledger_chain import LedgerChain
 from meanstream.streaming.store.state_store import Store
+from meanstream.streaming.store.store_tables import _name_mark
 
 
 def stored_rows(path: Path) -> list[tuple[Any, ...]]:
@@ -25,3 +26,11 @@ def stored_rows(path: Path) -> list[tuple[Any, ...]]:
         return [(*row, value) for row, value in zip(rows, values, strict=True)]
     finally:
         store.close()
+
+
+def forget_names(store: Store) -> None:
+    """Drop the names of all agents, as after a wrong repair, within a transaction."""
+    rows = store._database.rows("SELECT number, names FROM agents")
+    store._count("agents", _name_mark, rows, -1)
+    store._database.execute("DELETE FROM agents")
+    store._encoded_names = None

@@ -7,8 +7,9 @@ ones.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 
 from meanstream.operators.noise.random_bits import RandomWords
@@ -16,10 +17,9 @@ from meanstream.operators.records import Bools
 from meanstream.operators.rounds.estimator_traits import EstimatorTraits
 from meanstream.operators.rounds.round_records import Estimate, Public, Reports, Summaries, Tally
 from meanstream.operators.rounds.round_results import (
+    Count,
     LastRound,
-    result_fields,
-    result_number,
-    result_whole_number,
+    StageFound,
 )
 
 
@@ -55,14 +55,20 @@ class OneBit:
         )
 
 
+class Located(StageFound, frozen=True, kw_only=True):
+    """Public: what the first stage hands on."""
+
+    center: Annotated[float, msgspec.Meta(ge=-0.5, le=0.5)]
+    votes: Count
+
+
 class First(OneBit):
     def decode(self, tally: Tally, public: Public) -> Public:
-        return {"center": float(np.clip(self.mean(tally, public), -0.5, 0.5)), "votes": tally.n}
+        center = float(np.clip(self.mean(tally, public), -0.5, 0.5))
+        return Located(center=center, votes=tally.n).plain()
 
     def check(self, found: Public, public: Public) -> None:
-        result_fields(found, {"center", "votes"})
-        result_number(found["center"], "center", -0.5, 0.5)
-        result_whole_number(found["votes"], "votes", 0)
+        Located.of(found)
 
 
 class Last(LastRound, OneBit):

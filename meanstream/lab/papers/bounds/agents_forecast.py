@@ -25,7 +25,12 @@ from meanstream.operators.agents.release_times import (
 from meanstream.operators.counters.optimal import Optimal, optimal_counter_sampling
 from meanstream.operators.counters.registry import counter_noise_variance, make_counter
 from meanstream.operators.records import Floats, Ints
-from meanstream.operators.validation import require, require_between, require_positive
+from meanstream.operators.validation import (
+    require,
+    require_between,
+    require_least,
+    require_positive,
+)
 
 VarianceTable = Callable[[Ints], Floats]
 """From release times, shape (..., n), to the variance of the statistic after each of them."""
@@ -431,8 +436,8 @@ def forecast_agents_table(
     >>> [f"{x:.3g}" for x in table["oracle"]]
     ['1.16e-05', '3.3e-07']
     """
-    require(agents >= 2, "agents", "be at least 2", agents)
-    require(classes >= 1, "classes", "be at least 1", classes)
+    require_least(2, agents=agents)
+    require_least(1, classes=classes)
     require(
         bool(checkpoints) and min(checkpoints) >= 1,
         "checkpoints",

@@ -13,7 +13,7 @@ RATE_ONLY = "rate only"
 something."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Bound:
     """One statement of a paper, evaluated.
 
@@ -57,15 +57,7 @@ class Paper:
         self, statement: str, quantity: str, value: float, *, holds: bool = True, note: str = ""
     ) -> Bound:
         """Make a bound with the constants of the proof."""
-        return Bound(
-            paper=self.name,
-            statement=statement,
-            quantity=quantity,
-            value=float(value),
-            constants=EXPLICIT,
-            holds=holds,
-            note=note,
-        )
+        return Bound(self.name, statement, quantity, float(value), EXPLICIT, holds, note)
 
     def rate(
         self,
@@ -77,15 +69,7 @@ class Paper:
         note: str = "",
     ) -> Bound:
         """Make a rate, its constants set to 1."""
-        return Bound(
-            paper=self.name,
-            statement=statement,
-            quantity=quantity,
-            value=float(value),
-            constants=RATE_ONLY,
-            holds=holds,
-            note=note,
-        )
+        return Bound(self.name, statement, quantity, float(value), RATE_ONLY, holds, note)
 
 
 def exponential(exponent: float) -> float:

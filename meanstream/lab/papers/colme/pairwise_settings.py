@@ -18,7 +18,7 @@ from meanstream.lab.papers.colme.variance_trackers import (
 from meanstream.operators.counters.base import State, counter_rows
 from meanstream.operators.counters.registry import Counter
 from meanstream.operators.records import Bools, Ints
-from meanstream.operators.validation import require, require_positive
+from meanstream.operators.validation import require, require_least, require_positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +223,8 @@ class PairwiseSettings:
     whole: bool = False
 
     def __post_init__(self) -> None:
-        require(self.agents >= 2, "agents", "be at least 2", self.agents)
-        require(self.runs >= 1, "runs", "be at least 1", self.runs)
+        require_least(2, agents=self.agents)
+        require_least(1, runs=self.runs)
         require_positive(fresh_variance=self.fresh_variance, design_variance=self.design_variance)
 
         require(

@@ -15,7 +15,7 @@ from scipy.linalg import cholesky, solve_triangular
 
 from meanstream.operators.counters.base import Counter, State
 from meanstream.operators.records import Floats, Ints
-from meanstream.operators.validation import require
+from meanstream.operators.validation import require, require_least
 
 WEIGHTS = ("last", "mean_of_means", "windowed", "gls")
 """Names of the weightings; "gls" needs the covariance of the releases, the others only their
@@ -54,7 +54,7 @@ def weights(name: str, n: int, *, covariance: Floats | None = None) -> Floats:
     Yakimenka et al., equation (1), sections III-A and IV-B. Aitken (1935) for generalized least squares.
     """
     _require_weights(name)
-    require(n >= 1, "n", "be at least 1", n)
+    require_least(1, n=n)
     require(
         (covariance is not None) == (name == "gls"),
         "covariance",

@@ -15,7 +15,7 @@ from meanstream.operators.rounds.central_rounds import central_spend
 from meanstream.operators.rounds.estimator_traits import LARGER_MORE, EstimatorTraits
 from meanstream.operators.rounds.round_records import Estimate, Public
 from meanstream.operators.rounds.user_sizes import SizeDistribution
-from meanstream.operators.validation import require, require_between, require_epsilon
+from meanstream.operators.validation import require, require_between, require_epsilon, require_least
 
 SHARES = (0.1, 0.1, 0.8)
 """Users of the initial mean, of the initial deviation and of the weighted mean, where sizes are
@@ -127,7 +127,7 @@ class CuratorEstimator(EstimatorTraits):
         delta: float = 0.0,
     ) -> None:
         require_epsilon(epsilon, least=LEAST_EPSILON)
-        require(users >= 1, "users", "be at least 1", users)
+        require_least(1, users=users)
         require(mode in ("tuned", "paper"), "mode", "be tuned or paper", mode)
         require_between(0.0, 1.0, level=level)
         self.epsilon = epsilon

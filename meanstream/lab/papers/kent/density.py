@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
+from meanstream.lab.papers.kent.folds import FoldsFound
 from meanstream.lab.papers.kent.kent_vectors import (
     FOLD_OPTIONS,
     CoordinateMeans,
@@ -21,7 +22,7 @@ from meanstream.lab.papers.kent.univariate import kent_univariate_threshold_size
 from meanstream.operators.records import Floats
 from meanstream.operators.rounds.base import Settings
 from meanstream.operators.rounds.estimator_traits import FamilyQuestion
-from meanstream.operators.rounds.round_records import Estimate, Public
+from meanstream.operators.rounds.round_records import Estimate
 from meanstream.operators.validation import require, require_positive
 
 if TYPE_CHECKING:
@@ -302,8 +303,8 @@ class Density(CoordinateMeans):
             np.clip(trigonometric_density_function(u, self.terms)[:, 1:] / SQRT_2, -1.0, 1.0)
         )
 
-    def _finish(self, found: Sequence[Estimate], public: Public, users: int) -> Estimate:
-        plain = super()._finish(found, public, users)
+    def _finish(self, found: Sequence[Estimate], known: FoldsFound, users: int) -> Estimate:
+        plain = super()._finish(found, known, users)
         function = DensityFunction(
             lower=-1.0,
             upper=1.0,

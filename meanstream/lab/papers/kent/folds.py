@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from meanstream.lab.papers.kent.public_hash import hash_below, hash_users
@@ -15,11 +16,11 @@ from meanstream.operators.records import Bools, Ints, Words
 from meanstream.operators.rounds.round_protocol import Round
 from meanstream.operators.rounds.round_records import Estimate, Public, Reports, Summaries, Tally
 from meanstream.operators.rounds.round_results import (
+    Count,
+    StageFound,
+    Told,
     refuse_result,
-    result_fields,
-    result_list,
     result_unchanged,
-    result_whole_number,
 )
 from meanstream.operators.validation import require
 
@@ -32,7 +33,33 @@ PLACES = 2**20
 _KEPT = 8
 
 View = Callable[[Summaries], Summaries]
-Finish = Callable[[Sequence[Estimate], Public, int], Estimate]
+
+
+class FoldsFound(StageFound, frozen=True, kw_only=True):
+    """Public: what is known between stages of coordinates.
+
+    Attributes
+    ----------
+    users : int
+        Who took part so far.
+    inner : list of dict
+        What the univariate estimator passes on for each fold.
+    selected, voters, coordinates : list of int, int, list of int
+        After a vote for coordinates: those that were marked, by how many voters, and those that are
+        measured, the coordinate of each fold.
+    stages : list of dict
+        What the vote tells of itself.
+    """
+
+    users: Count | None = None
+    inner: list[dict[str, Any]] | None = None
+    selected: list[Count] | None = None
+    voters: Count | None = None
+    coordinates: list[Count] | None = None
+    stages: Told = msgspec.field(default_factory=list)
+
+
+Finish = Callable[[Sequence[Estimate], FoldsFound, int], Estimate]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +134,7 @@ class FoldRound:
     each of its `participation` coordinates, whose privacy losses add up to `epsilon`. All coordinates of a user are
     protected together, as its number of samples is.
 
-    Public values between the stages hold `inner`, what the univariate estimator passes on for each
-    fold, and perhaps `coordinates`, the coordinate of each fold if only some are requested.
+    Public values between the stages are `FoldsFound`.
     """
 
     def __init__(
@@ -125,21 +151,22 @@ class FoldRound:
         """Private to public: the user's place, then a report for each coordinate."""
         place = self.folds.places(summaries.user)
         seen = summaries if self._view is None else self._view(summaries)
-        coordinates = np.asarray(public.get("coordinates", range(self.folds.coordinates)), np.int64)
+        known = FoldsFound.of(public)
+        coordinates = np.asarray(self._coordinates(known), np.int64)
         parts = [place[:, np.newaxis]]
 
         for k in range(self.folds.participation):
             fold = self.folds.fold(place, k, len(coordinates))
             coordinate = _coordinate(seen, coordinates[fold])
-            parts.append(self._encode_one(coordinate, fold, public, _Later(words, k * DRAWS)))
+            parts.append(self._encode_one(coordinate, fold, known, _Later(words, k * DRAWS)))
 
         return np.concatenate(parts, axis=1)
 
     def _encode_one(
-        self, one: Summaries, fold: Ints, public: Public, words: RandomWords
+        self, one: Summaries, fold: Ints, known: FoldsFound, words: RandomWords
     ) -> Reports:
-        states = self._states(public)
-        if not public.get("inner"):  # nothing was found before: all folds are alike
+        states = self._states(known)
+        if not known.inner:  # nothing was found before: all folds are alike
             return self.inner.encode(one, states[0], words)
         nothing = self.inner.encode(
             one.take(slice(0, 0)), states[0], _Chosen(words, np.empty(0, np.int64))
@@ -156,8 +183,9 @@ class FoldRound:
     def valid(self, reports: Reports, public: Public) -> Bools:
         """Public: tell which rows name a place, and hold what users of that stage can send."""
         good = (reports[:, 0] >= 0) & (reports[:, 0] < PLACES)
-        for reports_of_fold, fold in self._parts(np.where(good[:, np.newaxis], reports, 0), public):
-            for number, state in enumerate(self._states(public)):
+        known = FoldsFound.of(public)
+        for reports_of_fold, fold in self._parts(np.where(good[:, np.newaxis], reports, 0), known):
+            for number, state in enumerate(self._states(known)):
                 rows = fold == number
                 good[rows] &= self.inner.valid(reports_of_fold[rows], state)
 
@@ -167,10 +195,11 @@ class FoldRound:
         """Public: for each fold the number of its reports and what the inner stage adds up."""
         if not len(reports):
             return Tally()
-        states = self._states(public)
+        known = FoldsFound.of(public)
+        states = self._states(known)
         tallies = [Tally()] * len(states)
 
-        for reports_of_fold, fold in self._parts(reports, public):
+        for reports_of_fold, fold in self._parts(reports, known):
             order = np.argsort(fold, kind="stable")
             edges = np.searchsorted(fold[order], np.arange(len(states) + 1))
             for number, state in enumerate(states):
@@ -188,9 +217,10 @@ class FoldRound:
 
     def decode(self, tally: Tally, public: Public) -> Public | Estimate:
         """Public: what the inner stage makes of every fold, or the answer of all of them."""
-        states = self._states(public)
+        known = FoldsFound.of(public)
+        states = self._states(known)
         width = len(tally.sums) // len(states)
-        users = int(public.get("users", 0)) + tally.n
+        users = (known.users or 0) + tally.n
         decoded: list[Any] = []
 
         for number, state in enumerate(states):
@@ -200,32 +230,35 @@ class FoldRound:
         if any(isinstance(result_of_fold, Estimate) for result_of_fold in decoded):
             if self._finish is None:
                 raise TypeError(f"{self.name}: an answer where another stage follows")
-            return self._finish(decoded, public, users)
+            return self._finish(decoded, known, users)
 
-        return {**public, "users": users, "inner": decoded}
+        return msgspec.structs.replace(known, users=users, inner=decoded).plain()
 
     def check(self, found: Public, public: Public) -> None:
         """Public: refuse what the inner stage cannot have found of every fold."""
         if self._finish is not None:
             refuse_result("stage", f"be one before the last: {self.name} answers", "a result")
 
-        result_fields(found, {*public, "users", "inner"})
-        result_whole_number(found["users"], "users", int(public.get("users", 0)))
+        now = FoldsFound.of(found)
+        before = FoldsFound.of(public)
+        states = self._states(before)
+        same = msgspec.structs.replace(before, users=now.users, inner=now.inner)
+        result_unchanged(now, same, "it")
 
-        for name in set(public) - {"users", "inner"}:
-            result_unchanged(found, public, name)
+        if now.users is None or now.users < (before.users or 0):
+            refuse_result("users", f"be at least {before.users or 0}", "fewer")
 
-        states = self._states(public)
-        for inner, state in zip(
-            result_list(found["inner"], "inner", len(states), len(states)), states, strict=True
-        ):
+        if now.inner is None or len(now.inner) != len(states):
+            refuse_result("inner", f"be a list of {len(states)} entries", "another one")
+
+        for inner, state in zip(now.inner, states, strict=True):
             self.inner.check(inner, state)
 
-    def _parts(self, reports: Reports, public: Public) -> list[tuple[Reports, Ints]]:
+    def _parts(self, reports: Reports, known: FoldsFound) -> list[tuple[Reports, Ints]]:
         """Split rows into the reports about each coordinate, with its fold."""
         p = self.folds.participation
         width = (reports.shape[1] - 1) // p
-        count = len(self._states(public))
+        count = len(self._states(known))
         return [
             (
                 np.ascontiguousarray(reports[:, 1 + k * width : 1 + (k + 1) * width]),
@@ -234,9 +267,14 @@ class FoldRound:
             for k in range(p)
         ]
 
-    def _states(self, public: Public) -> list[Public]:
-        count = len(public.get("coordinates", range(self.folds.coordinates)))
-        return list(public.get("inner", ())) or [{}] * count
+    def _states(self, known: FoldsFound) -> list[Public]:
+        return list(known.inner or ()) or [{}] * len(self._coordinates(known))
+
+    def _coordinates(self, known: FoldsFound) -> Sequence[int]:
+        """Give the coordinate of each fold."""
+        if known.coordinates is None:
+            return range(self.folds.coordinates)
+        return known.coordinates
 
 
 def _coordinate(summaries: Summaries, which: Ints) -> Summaries:

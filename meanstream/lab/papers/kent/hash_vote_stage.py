@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from meanstream.lab.papers.kent.folds import FoldsFound
 from meanstream.lab.papers.kent.public_hash import SEED_BITS, hash_seeds, hash_signs, hash_users
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Bools, Floats, Ints
@@ -17,9 +18,7 @@ from meanstream.operators.rounds.channels.base import Mechanism
 from meanstream.operators.rounds.round_records import Public, Reports, Summaries, Tally
 from meanstream.operators.rounds.round_results import (
     refuse_result,
-    result_fields,
-    result_list,
-    result_whole_number,
+    result_unchanged,
 )
 
 _CELLS = 2**22
@@ -136,21 +135,26 @@ class HashVoteRound(HashedStage):
             "coordinates": selection.get("selected", []),
         }
 
-        return {**selection, "users": tally.n, "stages": [stage]}
+        return FoldsFound(**selection, users=tally.n, stages=[stage]).plain()
 
     def check(self, found: Public, public: Public) -> None:  # noqa: ARG002 - the first stage
         """Public: refuse what are not some of the coordinates, each once and in order."""
-        result_fields(found, {"selected", "voters", "coordinates", "users", "stages"})
-        result_whole_number(found["voters"], "voters", 0)
-        result_whole_number(found["users"], "users", 0)
-        result_list(found["stages"], "stages", 1, 1)
-        coordinates = result_list(found["coordinates"], "coordinates", 1, self._most)
+        now = FoldsFound.of(found)
+        chosen = now.coordinates or []
+        rising = all(before < one for before, one in pairwise(chosen))
 
-        for before, coordinate in pairwise([-1, *coordinates]):
-            result_whole_number(coordinate, "coordinates", before + 1, self.coordinates - 1)
+        if not 1 <= len(chosen) <= self._most or not rising or chosen[-1] >= self.coordinates:
+            rule = f"be 1 to {self._most} of {self.coordinates}, each once and in order"
+            refuse_result("coordinates", rule, "others")
 
-        if found["selected"] not in (coordinates, []):
-            refuse_result("selected", "be the coordinates, or none", found["selected"])
+        if (
+            None in (now.voters, now.users)
+            or len(now.stages) != 1
+            or now.selected not in (chosen, [])
+        ):
+            refuse_result("selected", "be the coordinates, or none, with their voters", "others")
+
+        result_unchanged(now.inner, None, "inner")
 
 
 def hash_vote_signed_sums(seed: Ints, number: Ints, count: int) -> list[int]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from scipy.special import ndtri
 
-from meanstream.lab.papers.kent.folds import DRAWS, Finish, FoldRound, Folds, View
+from meanstream.lab.papers.kent.folds import DRAWS, Finish, FoldRound, Folds, FoldsFound, View
 from meanstream.lab.papers.kent.univariate import Kent
 from meanstream.operators.estimators.plan.planned_rounds import Plan
 from meanstream.operators.noise.keyed import MAX_DRAWS
@@ -25,7 +25,7 @@ from meanstream.operators.rounds.estimator_traits import (
     FamilyQuestion,
 )
 from meanstream.operators.rounds.round_protocol import Round
-from meanstream.operators.rounds.round_records import Estimate, Public
+from meanstream.operators.rounds.round_records import Estimate
 from meanstream.operators.validation import require
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class CoordinateMeans(EstimatorTraits):
         """Public: makes the answer of the coordinates' estimates."""
         return self._finish
 
-    def _finish(self, found: Sequence[Estimate], public: Public, users: int) -> Estimate:  # noqa: ARG002 - no use of it
+    def _finish(self, found: Sequence[Estimate], known: FoldsFound, users: int) -> Estimate:  # noqa: ARG002 - no use of it
         return _stacked(self._settings, found, users)
 
     def describe(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from meanstream.lab.papers.kent.folds import View
+from meanstream.lab.papers.kent.folds import FoldsFound, View
 from meanstream.lab.papers.kent.kent_vectors import (
     FOLD_OPTIONS,
     CoordinateMeans,
@@ -23,7 +23,7 @@ from meanstream.lab.papers.kent.univariate import CONSTANTS, kent_univariate_thr
 from meanstream.operators.records import Floats
 from meanstream.operators.rounds.base import Settings
 from meanstream.operators.rounds.estimator_traits import FamilyQuestion
-from meanstream.operators.rounds.round_records import Estimate, Public, Summaries
+from meanstream.operators.rounds.round_records import Estimate, Summaries
 from meanstream.operators.validation import require, require_positive
 
 if TYPE_CHECKING:
@@ -339,7 +339,7 @@ class L2(CoordinateMeans):
             user=summaries.user, count=summaries.count, total=steps, first=steps, span=span
         )
 
-    def _finish(self, found: Sequence[Estimate], public: Public, users: int) -> Estimate:  # noqa: ARG002 - no use of it
+    def _finish(self, found: Sequence[Estimate], known: FoldsFound, users: int) -> Estimate:  # noqa: ARG002 - no use of it
         raw = (
             self.rotation.backward(np.array([float(estimate.unclipped) for estimate in found]))
             * self.radius

@@ -18,6 +18,7 @@ from meanstream.lab.papers.kent.mixture_stages import (
     ComponentMeanRound,
     ComponentVoteRound,
     ModeVoteRound,
+    WeightsFound,
 )
 from meanstream.lab.papers.kent.univariate import (
     CONSTANTS,
@@ -259,9 +260,10 @@ class Mixture(EstimatorTraits):
         `offsets` are means over all users of the stage, in clipping widths, with standard errors
         `noise`.
         """
-        middles, share, share_error = (
-            np.array(public[name]) for name in ("middles", "shares", "share_stderr")
-        )
+        found = WeightsFound.of(public)
+        middles = np.array(found.middles)
+        share = np.array(found.shares)
+        share_error = np.array(found.share_stderr)
         wide = 3.0 * self.bins.half_width
         is_known = share >= 0.5 * self.least_weight
         weight = np.where(is_known, share, 1.0)
@@ -271,7 +273,7 @@ class Mixture(EstimatorTraits):
         stderr = np.where(is_known & np.isfinite(stderr), stderr, 1.0)
         margin = np.where(is_known, float(ndtri(0.5 * (1.0 + self._settings.level))) * stderr, 2.0)
 
-        users = int(public["users"]) + tally.n
+        users = found.users + tally.n
         estimate = vector_estimate(
             self._settings,
             unclipped=middles + move,
@@ -279,7 +281,7 @@ class Mixture(EstimatorTraits):
             users=users,
             lower=np.clip(middles + move - margin, -1.0, 1.0),
             upper=np.clip(middles + move + margin, -1.0, 1.0),
-            stages=[*public["stages"], {"stage": "means", "users": tally.n}],
+            stages=[*found.stages, {"stage": "means", "users": tally.n}],
         )
 
         cut = np.clip(share, 0.0, None)

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 from itertools import pairwise
+from typing import Annotated
 
+import msgspec
 import numpy as np
 
 from meanstream.lab.papers.kent.hash_vote_stage import HashedStage
@@ -20,20 +22,35 @@ from meanstream.operators.rounds.channels.base import Mechanism
 from meanstream.operators.rounds.localization import Bins
 from meanstream.operators.rounds.round_records import Estimate, Public, Reports, Summaries, Tally
 from meanstream.operators.rounds.round_results import (
-    MOST,
+    Count,
+    Error,
     LastRound,
+    Number,
+    StageFound,
+    Told,
     refuse_result,
-    result_added_entries,
-    result_fields,
-    result_list,
-    result_numbers,
+    result_added,
     result_row,
     result_unchanged,
-    result_whole_number,
 )
 from meanstream.operators.rounds.votes.registry import Votes
 
 Answer = Callable[[Tally, Public, Floats, Floats], Estimate]
+
+
+class ModesFound(StageFound, frozen=True, kw_only=True):
+    """Public: the middles of the components, how many took part, and what stages tell."""
+
+    users: Count
+    middles: list[Annotated[float, msgspec.Meta(ge=-1.0, le=1.0)]]
+    stages: Told = msgspec.field(default_factory=list)
+
+
+class WeightsFound(ModesFound, frozen=True, kw_only=True):
+    """Public: the same, with the share of users closest to each component, and its error."""
+
+    shares: list[Number]
+    share_stderr: list[Error]
 
 
 class ModeVoteRound(VotingStage):
@@ -90,17 +107,15 @@ class ModeVoteRound(VotingStage):
             middles = [float(np.mean(self.bins.edges(number))) for number in elected]
 
         stage = {"stage": self.name, "users": tally.n, "bins": self.bins.count, "middles": middles}
-        return {"users": tally.n, "middles": middles, "stages": [stage]}
+        return ModesFound(users=tally.n, middles=middles, stages=[stage]).plain()
 
     def check(self, found: Public, public: Public) -> None:  # noqa: ARG002 - the first stage
         """Public: refuse what are not the middles of bins, or pairs, in order and apart."""
-        result_fields(found, {"users", "middles", "stages"})
-        result_whole_number(found["users"], "users", 0)
-        result_list(found["stages"], "stages", 1, 1)
-        middles = result_numbers(found["middles"], "middles", self._components, -1.0, 1.0)
+        middles = ModesFound.of(found).middles
         chosen = [result_row([middle], ["middles"], self._middles) for middle in middles]
+        apart = 2 if self._in_pairs else 1
 
-        if any(b - a <= (2 if self._in_pairs else 1) for a, b in pairwise(chosen)):
+        if len(chosen) != self._components or any(b - a <= apart for a, b in pairwise(chosen)):
             refuse_result("middles", "be of bins in order that are not side by side", middles)
 
     @cached_property
@@ -133,7 +148,9 @@ class ComponentVoteRound(VotingStage):
 
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:
         """Private to public: one randomized row per user."""
-        return self.votes.randomize(self._closest(summaries, np.array(public["middles"])), words)
+        return self.votes.randomize(
+            self._closest(summaries, np.array(ModesFound.of(public).middles)), words
+        )
 
     def decode(self, tally: Tally, public: Public) -> Public:
         """Public: the share of users closest to each component, unbiased, and its standard error."""
@@ -146,21 +163,26 @@ class ComponentVoteRound(VotingStage):
 
         shares_found = {"shares": share.tolist(), "share_stderr": stderr}
         stage = {"stage": self.name, "users": tally.n, **shares_found}
-        return {
-            **public,
+        known = ModesFound.of(public)
+        return WeightsFound(
+            middles=known.middles,
             **shares_found,
-            "users": int(public["users"]) + tally.n,
-            "stages": [*public["stages"], stage],
-        }
+            users=known.users + tally.n,
+            stages=[*known.stages, stage],
+        ).plain()
 
     def check(self, found: Public, public: Public) -> None:
         """Public: refuse other middles, and shares that are no numbers."""
-        result_fields(found, {"users", "middles", "stages", "shares", "share_stderr"})
-        result_whole_number(found["users"], "users", int(public["users"]))
-        result_unchanged(found, public, "middles")
-        result_added_entries(found, public, "stages")
-        result_numbers(found["shares"], "shares", self.votes.bins, -MOST, MOST)
-        result_numbers(found["share_stderr"], "share_stderr", self.votes.bins, 0.0, MOST)
+        now = WeightsFound.of(found)
+        before = ModesFound.of(public)
+        result_unchanged(now.middles, before.middles, "middles")
+        result_added(now.stages, before.stages, "stages")
+
+        if now.users < before.users:
+            refuse_result("users", f"be at least {before.users}", "fewer")
+
+        if not len(now.shares) == len(now.share_stderr) == self.votes.bins:
+            refuse_result("shares", f"be {self.votes.bins}, each with its error", "others")
 
 
 class ComponentMeanRound(LastRound, HashedStage):
@@ -193,7 +215,7 @@ class ComponentMeanRound(LastRound, HashedStage):
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:
         """Private to public: a seed, and one randomized number."""
         seed = self.seeds(summaries)
-        component, distance = self._offset(summaries, np.array(public["middles"]))
+        component, distance = self._offset(summaries, np.array(WeightsFound.of(public).middles))
         sign = hash_signs(seed, self.coordinates)[np.arange(len(seed)), component]
         return np.stack([seed, self.channel.randomize(sign * distance, words)], axis=1)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtr
 
+from meanstream.lab.papers.kent.folds import FoldsFound
 from meanstream.lab.papers.kent.hash_vote_stage import HashVoteRound
 from meanstream.lab.papers.kent.kent_vectors import (
     FOLD_OPTIONS,
@@ -32,7 +33,31 @@ if TYPE_CHECKING:
     from meanstream.operators.rounds.user_sizes import SizeDistribution
 
 
-class SparseThreshold(CoordinateMeans):
+class SparseMeans(CoordinateMeans):
+    """Means of vectors of which few coordinates differ from 0."""
+
+    dimension: int
+    sparsity: int
+
+    @classmethod
+    def parts(cls, ask: FamilyQuestion) -> int:
+        """Count the coordinates that may differ from the middle."""
+        return ask.sparsity or super().parts(ask)
+
+    @classmethod
+    def family_assumes(
+        cls, ask: FamilyQuestion, options: Mapping[str, Any], described: Mapping[str, Any]
+    ) -> str:
+        """As of the others, and the middle of the rest."""
+        rest = f"; all but {ask.sparsity} coordinates are in the middle"
+        return super().family_assumes(ask, options, described) + rest
+
+    def describe(self) -> dict[str, Any]:
+        """Public: parameters chosen."""
+        return super().describe() | {"dimension": self.dimension, "sparsity": self.sparsity}
+
+
+class SparseThreshold(SparseMeans):
     """Mean of sparse vectors with coordinates on [-1, 1].
 
     All are estimated, the small ones are answered as 0.
@@ -83,19 +108,6 @@ class SparseThreshold(CoordinateMeans):
         return {"dimension": ask.dimension, "sparsity": ask.sparsity} | vector_spread(ask)
 
     @classmethod
-    def parts(cls, ask: FamilyQuestion) -> int:
-        """Count the coordinates that may differ from the middle."""
-        return ask.sparsity or super().parts(ask)
-
-    @classmethod
-    def family_assumes(
-        cls, ask: FamilyQuestion, options: Mapping[str, Any], described: Mapping[str, Any]
-    ) -> str:
-        """As of the others, and the middle of the rest."""
-        rest = f"; all but {ask.sparsity} coordinates are in the middle"
-        return super().family_assumes(ask, options, described) + rest
-
-    @classmethod
     def why(cls, options: Mapping[str, Any], radius: float | None) -> str:  # noqa: ARG003 - of no ball
         """Say why."""
         return (
@@ -142,8 +154,8 @@ class SparseThreshold(CoordinateMeans):
                 / epsilon
             )
 
-    def _finish(self, found: Sequence[Estimate], public: Public, users: int) -> Estimate:
-        plain = super()._finish(found, public, users)
+    def _finish(self, found: Sequence[Estimate], known: FoldsFound, users: int) -> Estimate:
+        plain = super()._finish(found, known, users)
         size = np.abs(plain.unclipped)
         keep = (
             self.keep
@@ -173,8 +185,6 @@ class SparseThreshold(CoordinateMeans):
         said = super().describe()
         predicted = float(said["predicted_stderr"]) * math.sqrt(self.sparsity / self.dimension)
         return said | {
-            "dimension": self.dimension,
-            "sparsity": self.sparsity,
             "keep": self.keep,
             "predicted_stderr": predicted,
         }
@@ -188,7 +198,7 @@ ETAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 "tuned" tries."""
 
 
-class SparseSelect(CoordinateMeans):
+class SparseSelect(SparseMeans):
     """Mean of sparse vectors with coordinates on [-1, 1].
 
     Half of the users vote for the coordinates that are not 0.
@@ -262,18 +272,13 @@ class SparseSelect(CoordinateMeans):
         return {"dimension": ask.dimension, "sparsity": ask.sparsity}
 
     @classmethod
-    def parts(cls, ask: FamilyQuestion) -> int:
-        """Count the coordinates that may differ from the middle."""
-        return ask.sparsity or super().parts(ask)
-
-    @classmethod
     def family_assumes(
         cls, ask: FamilyQuestion, options: Mapping[str, Any], described: Mapping[str, Any]
     ) -> str:
         """As of the others, and which coordinates are found."""
-        return super().family_assumes(ask, options, described) + (
-            f"; all but {ask.sparsity} coordinates are in the middle, these "
-            f"{ask.half * float(described.get('cut', 0.0)):.3g} or more away"
+        farthest = ask.half * float(described.get("cut", 0.0))
+        return (
+            f"{super().family_assumes(ask, options, described)}, these {farthest:.3g} or more away"
         )
 
     @classmethod
@@ -400,9 +405,9 @@ class SparseSelect(CoordinateMeans):
         selected = np.sort(best[scores[best] >= self.least_score]).tolist() if users else []
         return {"selected": selected, "voters": users, "coordinates": selected or [int(best[0])]}
 
-    def _finish(self, found: Sequence[Estimate], public: Public, users: int) -> Estimate:
+    def _finish(self, found: Sequence[Estimate], known: FoldsFound, users: int) -> Estimate:
         # Nothing is known of the others, unless users voted.
-        reach = self.cut if public["voters"] else 1.0
+        reach = self.cut if known.voters else 1.0
         columns = {name: np.zeros(self.dimension) for name in ("value", "unclipped")}
         columns |= {
             "stderr": np.full(self.dimension, reach),
@@ -410,14 +415,14 @@ class SparseSelect(CoordinateMeans):
         }
         columns["upper"] = -columns["lower"]
 
-        if public["selected"]:
+        if known.selected:
             for name, column in columns.items():
-                column[public["selected"]] = [float(getattr(estimate, name)) for estimate in found]
+                column[known.selected] = [float(getattr(estimate, name)) for estimate in found]
 
         for name in ("lower", "upper"):
             columns[name] = np.clip(columns[name], -1.0, 1.0)
 
-        stages = [*public["stages"], *vector_stages(found)]
+        stages = [*known.stages, *vector_stages(found)]
         return vector_estimate(self._settings, users=users, stages=stages, **columns)
 
     def describe(self) -> dict[str, Any]:
@@ -426,8 +431,6 @@ class SparseSelect(CoordinateMeans):
         `predicted_stderr` is the root of the summed squared errors if all are found.
         """
         return super().describe() | {
-            "dimension": self.dimension,
-            "sparsity": self.sparsity,
             "cut": self.cut,
             "clip": self.clip,
         }

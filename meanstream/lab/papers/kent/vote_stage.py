@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 
 from meanstream.operators.noise.random_bits import RandomWords
@@ -18,12 +19,26 @@ from meanstream.operators.rounds.base import Settings, round_wrong_bin_chance
 from meanstream.operators.rounds.localization import Bins, ClipWindow
 from meanstream.operators.rounds.round_records import Public, Reports, Summaries, Tally
 from meanstream.operators.rounds.round_results import (
-    result_fields,
-    result_list,
+    Count,
+    Number,
+    StageFound,
+    Told,
     result_row,
-    result_whole_number,
 )
 from meanstream.operators.rounds.votes.registry import Votes
+
+OneTold = Annotated[Told, msgspec.Meta(min_length=1, max_length=1)]
+"""What the first stage tells of itself."""
+
+
+class Elected(StageFound, frozen=True, kw_only=True):
+    """Public: the window of the elected bin, and how many voted."""
+
+    users: Count
+    lower: Number
+    upper: Number
+    center: Number
+    stages: OneTold
 
 
 class VotingStage:
@@ -95,15 +110,14 @@ class VoteRound(VotingStage):
             window = self.bins.window(elected, self._reach)
             facts |= {"bin": elected, "votes": tally.sums[elected]}  # randomized zeros vote too
 
-        return {"users": tally.n, **window.as_public(), "stages": [facts | window.as_public()]}
+        told = [facts | window.as_public()]
+        return Elected(users=tally.n, **window.as_public(), stages=told).plain()
 
     def check(self, found: Public, public: Public) -> None:  # noqa: ARG002 - the first stage
         """Public: refuse what is no window of this vote: they are few, and all known."""
-        result_fields(found, {"users", "lower", "upper", "center", "stages"})
-        result_whole_number(found["users"], "users", 0)
-        result_list(found["stages"], "stages", 1, 1)
+        now = Elected.of(found)
         names = ("lower", "upper", "center")
-        result_row([found[name] for name in names], names, self._windows)
+        result_row([now.lower, now.upper, now.center], names, self._windows)
 
     @cached_property
     def _windows(self) -> list[tuple[float, ...]]:
@@ -162,7 +176,8 @@ class PairVoteRound(VoteRound):
             window = _pair_window(self.bins, elected, self._reach)
             facts |= {"bin": elected, "votes": counts[elected]}  # randomized zeros vote too
 
-        return {"users": tally.n, **window.as_public(), "stages": [facts | window.as_public()]}
+        told = [facts | window.as_public()]
+        return Elected(users=tally.n, **window.as_public(), stages=told).plain()
 
     def windows(self) -> list[ClipWindow]:
         """Public: the windows of all pairs."""

@@ -25,7 +25,7 @@ from tests.pipelines.beam.agents.test_agents_idempotent import (
 )
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS
 from tests.pipelines.beam.support.collecting import run
-from tests.pipelines.beam.support.keyed import take
+from tests.pipelines.beam.support.keyed_cells import take
 
 POINTS = {"released": [123_457, 234_567, 345_679], "shy": [456_789], "other": [1, 2, 3]}
 MARKS = {name: sum(points).to_bytes(3, "little") for name, points in POINTS.items()}

@@ -57,7 +57,7 @@ from meanstream.streaming.store.state_snapshot import CorruptedSnapshotError
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS, release_lines, samples
 from tests.pipelines.beam.support.collecting import run, run_pipeline
 from tests.pipelines.beam.support.fresh_noise import FreshNoise
-from tests.pipelines.beam.support.keyed import cells, fire, take
+from tests.pipelines.beam.support.keyed_cells import cells, fire, take
 from tests.streaming.support.rounds_world import SECRET
 
 REPEAT = ["--direct_runner_bundle_repeat=4"]

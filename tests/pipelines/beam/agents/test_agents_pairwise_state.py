@@ -30,7 +30,7 @@ from tests.pipelines.beam.agents.test_agents_pairwise import (
     samples,
     totals_of,
 )
-from tests.pipelines.beam.support.keyed import Bag, cells, fire, take
+from tests.pipelines.beam.support.keyed_cells import Bag, cells, fire, take
 
 
 def fresh_state() -> dict[str, Any]:

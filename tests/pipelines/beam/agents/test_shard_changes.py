@@ -32,7 +32,7 @@ from tests.pipelines.beam.agents.test_agents_idempotent import (
     samples_of,
 )
 from tests.pipelines.beam.support.agents_world import SETTINGS
-from tests.pipelines.beam.support.keyed import Bag, Cell
+from tests.pipelines.beam.support.keyed_cells import Bag, Cell
 from tests.streaming.support.rounds_world import SECRET
 
 EACH = AgentWindows(refresh=60.0)

@@ -23,7 +23,7 @@ from meanstream.streaming.rounds.summarize_users import summarize
 from meanstream.streaming.rounds.window_widths import Window
 from meanstream.streaming.sources.mapping import ColumnMapping
 from tests.pipelines.beam.support.collecting import lines, run
-from tests.pipelines.beam.support.keyed import cells, take
+from tests.pipelines.beam.support.keyed_cells import cells, take
 from tests.streaming.rounds.test_rounds_vectors import vector_settings, vectors, write
 from tests.streaming.support.rounds_world import RoundsWorld, rounds_settings, samples
 from tests.streaming.support.scripted_source import ScriptedSource
