@@ -94,10 +94,10 @@ def anytime_intervals(
     """
     normal = float(ndtri(0.5 + 0.5 * answer.level))
     least = 1e-12 * (upper - lower)
-    given = np.minimum(
+    stated = np.minimum(
         [answer.value - answer.lower, answer.upper - answer.value], 10 * (upper - lower)
     )
-    sides = np.maximum(given / normal, least)
+    sides = np.maximum(stated / normal, least)
 
     released = own.noise_variance > 0  # there is no other law then
     degrees = np.where(released, RELEASED_DEGREES, own.count / LENGTH)
@@ -105,21 +105,21 @@ def anytime_intervals(
     needed = -np.log1p(-answer.level) + _log_peak(degrees)
     reach = np.log((upper - lower) / (np.where(released, 1.0, BOUNDS_WEIGHT) * middle)) + needed
     length = sides * np.maximum(_distance(reach, degrees), normal)
-    which = np.flatnonzero(np.isfinite(own.early_mean) & (own.count >= EARLY))
+    has_early = np.flatnonzero(np.isfinite(own.early_mean) & (own.count >= EARLY))
 
-    if len(which):
-        length[:, which] = _about_early(
-            answer.value[which],
+    if len(has_early):
+        length[:, has_early] = _about_early(
+            answer.value[has_early],
             own,
-            which,
-            length[:, which],
-            sides=sides[:, which],
-            needed=needed[which],
+            has_early,
+            length[:, has_early],
+            sides=sides[:, has_early],
+            needed=needed[has_early],
             normal=normal,
         )
 
-    length = np.maximum(length, given)
-    share = length.sum(axis=0) / np.maximum(given.sum(axis=0), least)
+    length = np.maximum(length, stated)
+    share = length.sum(axis=0) / np.maximum(stated.sum(axis=0), least)
     noise = None if answer.noise_half_width is None else answer.noise_half_width * share
     return replace(
         answer,

@@ -109,9 +109,9 @@ class NewestReleases:
         if not len(releases):
             return releases
         self._reserve(int(releases.agent.max()) + 1)
-        who = releases.agent[last_of_each(releases.agent)]
-        who = who[self._last["index"][who] > 0]
-        before = ReleaseColumns(**{name: self._last[name][who] for name in _COLUMNS})
+        agent = releases.agent[last_of_each(releases.agent)]
+        agent = agent[self._last["index"][agent] > 0]
+        before = ReleaseColumns(**{name: self._last[name][agent] for name in _COLUMNS})
 
         for name in _COLUMNS:  # of several releases of an agent the last one stays
             self._last[name][releases.agent] = getattr(releases, name)

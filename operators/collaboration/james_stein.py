@@ -82,10 +82,10 @@ class FittedJamesStein:
     def describe(self) -> dict[str, Any]:
         """Public: the prior as plain data."""
         spread = float(np.sqrt(self.variance))
-        one = {"weight": 1.0, "center": self.center, "spread": spread, "center_stddev": 0.0}
+        component = {"weight": 1.0, "center": self.center, "spread": spread, "center_stddev": 0.0}
         return {
             "method": JamesStein.name, "n_agents": self.n_agents, "n_components": 1, "spread": spread,
-            "components": [one],
+            "components": [component],
         }  # fmt: skip
 
 
@@ -162,10 +162,11 @@ class JamesStein(FitOfBins):
             low, high = (middle, high) if excess > 0 else (low, middle)
 
         spread = 0.0 if high < 1e-12 * (self.upper - self.lower) ** 2 else high
-        at = np.sqrt([spread])
+        fitted_spread = np.sqrt([spread])
         information = float((number / (variance + spread)).sum())
         fitted = FittedNoise(
-            float(noise.of_center(at)[0]) / information, float(noise.of_squared_spread(at)[0])
+            float(noise.of_center(fitted_spread)[0]) / information,
+            float(noise.of_squared_spread(fitted_spread)[0]),
         )
 
         return FittedJamesStein(

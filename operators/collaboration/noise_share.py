@@ -53,10 +53,10 @@ class NoiseShare:
             return cls(np.zeros(1), np.zeros(1), np.zeros(1))
         spread = np.append(0.0, np.geomspace(1e-5, 1.0, _SPREADS))  # in widths, as all below
         variance = np.maximum(total / width**2, _LEAST) + spread[:, None] ** 2
-        part = np.minimum(noise / width**2 / variance, 1.0)
+        noisy = np.minimum(noise / width**2 / variance, 1.0)
         precision = number / variance
-        center = (precision * part).sum(axis=1) / precision.sum(axis=1)
-        squares = 2 * (precision / variance * (1 - (1 - part) ** 2)).sum(axis=1)
+        center = (precision * noisy).sum(axis=1) / precision.sum(axis=1)
+        squares = 2 * (precision / variance * (1 - (1 - noisy) ** 2)).sum(axis=1)
         squares /= (precision / variance).sum(axis=1) ** 2
 
         return cls(

@@ -93,20 +93,20 @@ def least_squares_of_releases(
 def _noise_of_sums(settings: AgentsSettings, index: Ints, length: Ints) -> list[list[Floats]]:
     """Covariances of the noise in sums, lower triangle; 1 and 0 for releases that are not there."""
     table = _lagged_covariances(settings.mechanism, _table_size(int(index.max()), settings.horizon))
-    found = []
+    rows = []
     for i in range(REMEMBERED):
         number = index - (REMEMBERED - 1 - i)
         row = []
         for j in range(i + 1):
-            there = length >= REMEMBERED - j  # then the later one is there, too
-            place = np.where(there, number, 1) - 1
-            of_draws = settings.fresh.variance * table[i - j, place]
-            own = 1 / 12 if i == j else 0.0  # the published integer is rounded
-            row.append(np.where(there, of_draws + own, 1.0 if i == j else 0.0))
+            is_made = length >= REMEMBERED - j  # then the later one is there, too
+            row_number = np.where(is_made, number, 1) - 1
+            of_draws = settings.fresh.variance * table[i - j, row_number]
+            rounding = 1 / 12 if i == j else 0.0  # the published integer is rounded
+            row.append(np.where(is_made, of_draws + rounding, 1.0 if i == j else 0.0))
 
-        found.append(row)
+        rows.append(row)
 
-    return found
+    return rows
 
 
 def _weights(covariance: list[list[Floats]], times: list[Floats]) -> list[Floats]:
@@ -120,32 +120,32 @@ def _weights(covariance: list[list[Floats]], times: list[Floats]) -> list[Floats
     for i in range(n):
         row: list[Floats] = []
         for j in range(i + 1):
-            rest = covariance[i][j]
+            left = covariance[i][j]
             for k in range(j):
-                rest = rest - row[k] * (row[k] if i == j else factor[j][k])
+                left = left - row[k] * (row[k] if i == j else factor[j][k])
 
-            row.append(np.sqrt(rest) if i == j else rest / factor[j][j])
+            row.append(np.sqrt(left) if i == j else left / factor[j][j])
 
         factor.append(row)
-        rest = times[i]
+        left = times[i]
         for k in range(i):
-            rest = rest - row[k] * half[k]
+            left = left - row[k] * half[k]
 
-        half.append(rest / row[i])
+        half.append(left / row[i])
 
     information = half[0] * half[0]
-    for part in half[1:]:
-        information = information + part * part
+    for entry in half[1:]:
+        information = information + entry * entry
 
-    found: list[Floats] = [np.zeros(0)] * n
+    solution: list[Floats] = [np.zeros(0)] * n
     for i in reversed(range(n)):
-        rest = half[i]
+        left = half[i]
         for k in range(i + 1, n):
-            rest = rest - factor[k][i] * found[k]
+            left = left - factor[k][i] * solution[k]
 
-        found[i] = rest / factor[i][i]
+        solution[i] = left / factor[i][i]
 
-    return [part / information for part in found]
+    return [entry / information for entry in solution]
 
 
 def _table_size(index: int, horizon: int) -> int:
@@ -238,8 +238,8 @@ class OwnReleases:
         self._reserve(int(releases.agent.max()) + 1)
         fits = self._fits(releases)
 
-        for which in _turns(releases.agent):
-            self._remember(releases, fits, which)
+        for turn in _turns(releases.agent):
+            self._remember(releases, fits, turn)
 
         touched = releases.agent[last_of_each(releases.agent)]
         for start in range(0, len(touched), _BLOCK):
@@ -255,20 +255,20 @@ class OwnReleases:
         latest : ReleaseColumns
             At most one release per agent. One that was not observed stays as it is.
         """
-        known = np.flatnonzero(latest.agent < len(self._rows["index"]))
-        agent = latest.agent[known]
+        remembered = np.flatnonzero(latest.agent < len(self._rows["index"]))
+        agent = latest.agent[remembered]
         rows = self._rows
-        same = (rows["length"][agent] > 1) & (rows["index"][agent] == latest.index[known])
-        same &= (rows["total"][agent, -1] == latest.total[known]) & (
-            rows["count"][agent, -1] == latest.count[known]
+        same = (rows["length"][agent] > 1) & (rows["index"][agent] == latest.index[remembered])
+        same &= (rows["total"][agent, -1] == latest.total[remembered]) & (
+            rows["count"][agent, -1] == latest.count[remembered]
         )
-        same &= rows["noise_variance"][agent] < latest.noise_variance[known]
-        place = known[same]
+        same &= rows["noise_variance"][agent] < latest.noise_variance[remembered]
+        rows_combined = remembered[same]
 
         mean = latest.mean.astype(np.float64)
         noise = latest.noise_variance.astype(np.float64)  # copies
-        mean[place] = rows["mean"][agent[same]]
-        noise[place] = rows["noise_variance"][agent[same]]
+        mean[rows_combined] = rows["mean"][agent[same]]
+        noise[rows_combined] = rows["noise_variance"][agent[same]]
 
         return replace(latest, mean=mean, noise_variance=noise)
 
@@ -299,8 +299,8 @@ class OwnReleases:
         Views, with a version.
         """
         for chunk in sorted(self._changed):
-            part = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
-            rows = {name: column[part] for name, column in self._rows.items()}
+            rows_of_chunk = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
+            rows = {name: column[rows_of_chunk] for name, column in self._rows.items()}
             yield chunk, {"version": np.array(SNAPSHOT_VERSION), **rows}
 
     def mark_clean(self) -> None:
@@ -353,12 +353,12 @@ class OwnReleases:
     def _combine(self, agent: Ints) -> None:
         """Compute what the releases of some agents say together."""
         rows = {name: self._rows[name][agent] for name in ("index", "length", "count", "total")}
-        some = np.flatnonzero(rows["length"] > 1)
+        several = np.flatnonzero(rows["length"] > 1)
         mean, variance = least_squares_of_releases(
-            self._settings, **{name: column[some] for name, column in rows.items()}
+            self._settings, **{name: column[several] for name, column in rows.items()}
         )
-        self._rows["mean"][agent[some]] = mean
-        self._rows["noise_variance"][agent[some]] = variance
+        self._rows["mean"][agent[several]] = mean
+        self._rows["noise_variance"][agent[several]] = variance
 
     def _reserve(self, needed: int) -> None:
         room = len(self._rows["index"])
@@ -377,8 +377,8 @@ def _no_rows(agents: int) -> dict[str, np.ndarray]:
     (the last one is the newest), and what they say together.
     """
     wide = (agents, REMEMBERED)
-    one = (agents,)
-    shapes = {"index": one, "length": one, "count": wide, "total": wide}
+    narrow = (agents,)
+    shapes = {"index": narrow, "length": narrow, "count": wide, "total": wide}
     reals = {name: np.zeros(agents) for name in ("mean", "noise_variance")}
 
     return {**{name: np.zeros(shape, np.int64) for name, shape in shapes.items()}, **reals}

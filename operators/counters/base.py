@@ -143,12 +143,12 @@ class Counter(ABC):
         [[1.0, 2.0, 3.0], [0.0, 1.0, 2.0]]
         """
         matrix = self.matrix(n)
-        found = np.zeros((lags, n))
+        covariance = np.zeros((lags, n))
         for lag in range(min(lags, n)):
             # Added up one after the other: zeros at the end change nothing.
-            found[lag, lag:] = np.cumsum(matrix[lag:] * matrix[: n - lag], axis=1)[:, -1]
+            covariance[lag, lag:] = np.cumsum(matrix[lag:] * matrix[: n - lag], axis=1)[:, -1]
 
-        return found
+        return covariance
 
     @abstractmethod
     def init(self, n_rows: int) -> State:

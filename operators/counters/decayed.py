@@ -148,18 +148,18 @@ class Decayed(Counter):
         **Privacy.** Who releases at which turn is public.
         """
         decay = self.waited(turns)
-        some = np.flatnonzero(turns)
-        if len(some):
-            state["buffers"][rows[some]] *= decay[some, None]
-            state["shared"][rows[some]] *= (decay * decay)[some, None, None]
+        waited = np.flatnonzero(turns)
+        if len(waited):
+            state["buffers"][rows[waited]] *= decay[waited, None]
+            state["shared"][rows[waited]] *= (decay * decay)[waited, None, None]
 
         return decay
 
     def waited(self, turns: Ints) -> Floats:
         """Return what that many turns without a release multiply the past by."""
         decay = np.ones(turns.shape)
-        some = np.flatnonzero(turns)
-        decay[some] = np.rint(self.decay ** turns[some].astype(np.float64) / GRID) * GRID
+        waited = np.flatnonzero(turns)
+        decay[waited] = np.rint(self.decay ** turns[waited].astype(np.float64) / GRID) * GRID
         return decay
 
     def _step(self, state: State, rows: Ints | slice, release: Ints, fresh: Floats) -> Floats:

@@ -253,12 +253,12 @@ def _noise_of(gram: Floats) -> Floats:
     Cholesky from the last row on.
     """
     n = len(gram)
-    rest = gram.copy()
+    remainder = gram.copy()
     strategy = np.zeros((n, n))
     for k in range(n - 1, -1, -1):
-        strategy[k] = rest[k] / math.sqrt(float(rest[k, k]))
+        strategy[k] = remainder[k] / math.sqrt(float(remainder[k, k]))
         strategy[k, k + 1 :] = 0.0
-        rest = rest - strategy[k][:, None] * strategy[k]
+        remainder = remainder - strategy[k][:, None] * strategy[k]
 
     noise = np.zeros((n, n))
     left = np.tri(n)

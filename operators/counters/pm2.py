@@ -89,10 +89,10 @@ class Pm2(Counter):
 
     def matrix(self, n: int) -> Floats:
         """Return `B[k, e] = 1` if and only if `e <= k < e + 2**v2(e)`."""
-        first = np.arange(1, n + 1)
-        last = first + (1 << counter_lowest_bit(first)) - 1
-        release = first[:, None]
-        return ((first <= release) & (release <= last)).astype(np.float64)
+        number = np.arange(1, n + 1)
+        last = number + (1 << counter_lowest_bit(number)) - 1
+        release = number[:, None]
+        return ((number <= release) & (release <= last)).astype(np.float64)
 
     def lagged_covariance(self, n: int, lags: int) -> Floats:
         """Return the number of partial sums that both use.

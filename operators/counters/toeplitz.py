@@ -116,12 +116,12 @@ class Toeplitz(Counter):
         buffers = fit_toeplitz_buffers(self.horizon)
         later = toeplitz_weighted(buffers.decay ** np.arange(n + lags)[:, None], buffers.weight)
         coefficient = np.append(1.0, later)
-        found = np.zeros((lags, n))
+        covariance = np.zeros((lags, n))
 
         for lag in range(min(lags, n)):
-            found[lag, lag:] = np.cumsum(coefficient[: n - lag] * coefficient[lag:n])
+            covariance[lag, lag:] = np.cumsum(coefficient[: n - lag] * coefficient[lag:n])
 
-        return found
+        return covariance
 
     def noise_variance(self, release: Ints) -> Floats:
         """Return `sum_{j < k} b_j**2`."""

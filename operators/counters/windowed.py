@@ -304,9 +304,9 @@ def factorize_sliding(window: int) -> WindowFactors:
 def _covariances(window: int, first: int, second: int) -> Floats:
     """Sum up the products of what the draws weigh in both sums, by the number of draws."""
     length = settled_steps(window) + second
-    found = np.cumsum(_weights(window, first, length) * _weights(window, second, length))
-    found.flags.writeable = False
-    return found
+    products = np.cumsum(_weights(window, first, length) * _weights(window, second, length))
+    products.flags.writeable = False
+    return products
 
 
 def _weights(window: int, number: int, length: int) -> Floats:

@@ -15,7 +15,7 @@ from meanstream.operators.estimators.registry import (
     estimator_class,
 )
 from meanstream.operators.estimators.sparse_size import recommended_sparse, require_sparsity
-from meanstream.operators.forecast.users_needed import users_needed
+from meanstream.operators.forecast.users_needed import number_or, users_needed
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.validation import require, require_between, require_positive
 
@@ -115,15 +115,16 @@ def family_sentence(
     """Say the recommendation in one sentence, and why."""
     best = candidates[0]
     if chosen is None:
-        wide = (
-            "" if best.half_width is None else f" and intervals of half-width {best.half_width:.3g}"
-        )
+        wide = ""
+        if best.half_width is not None:
+            wide = f" and intervals of half-width {best.half_width:.3g}"
+
         text = (
             f"Use none: too few users; even {best.name} has a mean squared error of {best.mse:.3g}{wide},"
             f" no better than a guess ({guess:.3g})"
         )
     elif best.half_width is None:
-        left = 0.0 if best.left_out is None else best.left_out
+        left = best.left_out or 0.0
         text = (
             f"Use {best.name} with {best.terms} functions: error {math.sqrt(best.mse):.3g} of the flat density's"
             f" height, root mean square over the bounds ({math.sqrt(left):.3g} for the functions left out)"
@@ -134,14 +135,14 @@ def family_sentence(
             text += f", because {why}"
 
     if target is not None:
-        needed = "more than 10**9" if best.users_needed is None else f"{best.users_needed:,}"
+        needed = number_or("more than 10**9", best.users_needed)
         text += f". A half-width of {target:g} needs {needed} users"
 
     return f"{text}."
 
 
 def _why(best: FamilyCandidate, candidates: Sequence[FamilyCandidate], radius: float | None) -> str:
-    others = [one for one in candidates[1:] if one.half_width is not None]
+    others = [candidate for candidate in candidates[1:] if candidate.half_width is not None]
     against = f" (next: {others[0].name}, {others[0].half_width:.3g})" if others else ""
     why: str = estimator_class(best.name).why(best.options, radius)
     return why + against
@@ -231,9 +232,9 @@ class FamilyAsk:
                 getattr(self, name),
             )
 
-        asked = [self.dimension is not None, self.density, self.components is not None]
+        wanted = [self.dimension is not None, self.density, self.components is not None]
         require(
-            sum(asked) == 1,
+            sum(wanted) == 1,
             "dimension",
             "be given alone: it, density or components",
             self.dimension,
@@ -245,11 +246,11 @@ class FamilyAsk:
             require_positive(target_half_width=self.target_half_width)
 
         if self.between_users is not None and self.dimension is None:
-            what = (
+            task = (
                 "density, but for 0 (all users draw from one law)" if self.density else "components"
             )
             good = self.density and self.between_users == 0.0
-            require(good, "between_users", f"be left out with {what}", self.between_users)
+            require(good, "between_users", f"be left out with {task}", self.between_users)
 
         if self.dimension is not None:
             require(self.dimension >= 1, "dimension", "be at least 1", self.dimension)
@@ -277,19 +278,21 @@ class FamilyAsk:
 
     def options(self) -> dict[str, dict[str, Any]]:
         """Name every candidate, and the options that it is built with."""
-        found = {name: estimator_class(name).family_options(self) for name in distinct_estimators()}
-        return {name: own for name, own in found.items() if own is not None}
+        options = {
+            name: estimator_class(name).family_options(self) for name in distinct_estimators()
+        }
+        return {name: own for name, own in options.items() if own is not None}
 
     def predicted(self, name: str, users: int) -> tuple[float, dict[str, Any]]:
         """Sum (integrate) the mean squared error on [-1, 1], and let the estimator describe itself."""
         if (name, users) not in self.known:
-            own = self.options()[name]
+            options = self.options()[name]
             common: dict[str, Any] = {
                 "epsilon": self.epsilon,
                 "sizes": self.sizes,
                 "level": self.level,
             }
-            estimator: Any = build_estimator(name, users=users, **common, **own)
+            estimator: Any = build_estimator(name, users=users, **common, **options)
             said = estimator.describe()
             mse = float(said["predicted_stderr"]) ** 2 + float(said.get("left_out", 0.0))
             self.known[name, users] = mse + estimator.missed_mse(users), said
@@ -372,17 +375,17 @@ def _candidate(ask: FamilyAsk, name: str) -> FamilyCandidate:
             ask.target_half_width / z * math.sqrt(parts),
         )
 
-    own = ask.options()[name]
+    options = ask.options()[name]
     return FamilyCandidate(
         name=name,
-        options=own,
+        options=options,
         mse=mse,
         half_width=None if ask.density else z * math.sqrt(mse / parts),
         users_needed=needed,
         threshold=int(said.get("effective_size", 0)) or None,
         terms=said.get("terms"),
         left_out=said.get("left_out"),
-        assumes=estimator_class(name).family_assumes(ask, own, said),
+        assumes=estimator_class(name).family_assumes(ask, options, said),
     )
 
 

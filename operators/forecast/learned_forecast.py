@@ -170,11 +170,11 @@ class Remembered:
             return counts
         index = self.newest(counts)
         made = np.maximum(index, 1) - 1
-        at = self._times.releases_up_to(np.floor(counts).astype(np.int64))
-        since = counts - np.where(at > 0, self._times.at(np.maximum(at, 1)), 0)
-        part = [np.where(index > 0, column[made], 0.0) for column in self._outlook[:2]]
+        made_before = self._times.releases_up_to(np.floor(counts).astype(np.int64))
+        since = counts - np.where(made_before > 0, self._times.at(np.maximum(made_before, 1)), 0)
+        held = [np.where(index > 0, column[made], 0.0) for column in self._outlook[:2]]
 
-        return kept.effective(index + 1, part[0], part[1], since)
+        return kept.effective(index + 1, held[0], held[1], since)
 
     def needed(self, number: float) -> int | None:
         """Give with how many samples agents hold that many of equal weight, to 1 %.
@@ -185,19 +185,19 @@ class Remembered:
         def enough(count: float) -> bool:
             return float(self.own(np.array([count]))[0]) >= number * (1 - 1e-9)
 
-        found = least_enough(enough, math.ceil(number), _MOST)
+        least = least_enough(enough, math.ceil(number), _MOST)
 
-        if found is None:
+        if least is None:
             return None
-        return math.ceil(found)
+        return math.ceil(least)
 
     def newest(self, counts: Floats | Ints) -> Ints:
         """Count the releases of agents with that many samples.
 
         Those after which nothing changes are one.
         """
-        found = self._times.releases_up_to(np.floor(counts).astype(np.int64))
-        return np.minimum(found, self._last)
+        made = self._times.releases_up_to(np.floor(counts).astype(np.int64))
+        return np.minimum(made, self._last)
 
     def released(self, index: Ints) -> tuple[Floats, Floats]:
         """Give how many samples of equal weight releases hold, and the variance of the noise in their means."""

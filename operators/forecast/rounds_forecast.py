@@ -21,7 +21,7 @@ from meanstream.operators.estimators.registry import (
     estimator_class,
     estimator_taken_for,
 )
-from meanstream.operators.forecast.users_needed import users_needed
+from meanstream.operators.forecast.users_needed import number_or, users_needed
 from meanstream.operators.rounds.estimator_traits import DECLARED, TAILS
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.validation import require, require_between, require_positive
@@ -162,6 +162,8 @@ def forecast_record_sentence(
     """
     plain = cases["no search"]
     planned = cases["declared"]
+
+    # What is recommended, and what a declaration would change.
     if best is plain:
         text = (
             f"Use one unbiased report of each user: half-width {plain.half_width:.3g}. No search for a narrower window "
@@ -184,6 +186,7 @@ def forecast_record_sentence(
                 f"Use one unbiased report of each user: half-width {plain.half_width:.3g}. Only a declared "
                 f"{' or '.join(would)} would improve on it, if it is true"
             )
+    # With a declaration: what it gives, and what one report each would.
     elif best is planned:
         text = (
             f"Use {best.name} ({best.kind}) while between_users is true: half-width {best.half_width:.3g}, or "
@@ -197,7 +200,7 @@ def forecast_record_sentence(
         )
 
     if target is not None:
-        needed = "more than 10**9" if best.users_needed is None else f"{best.users_needed:,}"
+        needed = number_or("more than 10**9", best.users_needed)
         text += f". A half-width of {target:g} needs {needed} users"
 
     return text + "."
@@ -274,7 +277,11 @@ CARRIED_SPREADS = (0.02, 0.05, 0.1, 0.2)
 def forecast_rounds_candidates(trust: str = "local") -> list[str]:
     """Names of the estimators of this trust that are compared: each class once."""
     classes = {name: estimator_class(name) for name in distinct_estimators()}
-    return sorted(name for name, one in classes.items() if one.candidate and one.trust == trust)
+    return sorted(
+        name
+        for name, estimator in classes.items()
+        if estimator.candidate and estimator.trust == trust
+    )
 
 
 def forecast_rounds(
@@ -361,6 +368,7 @@ it.')
         if estimator_class(name).carries
     }
 
+    # Everything in the value's unit.
     return Forecast(
         users=users,
         epsilon=epsilon,
@@ -371,6 +379,7 @@ it.')
         candidates=tuple(candidates),
         recommended=best.name,
         sentence=forecast_record_sentence(cases, best, declared, z, target_half_width),
+        # What it stands on, and what trusting a curator would bring.
         warning=forecast_record_warning(cases["declared"].name, breaking, half, declared, level),
         breaking_point=None if breaking is None else half * breaking,
         curator=curator,
@@ -422,29 +431,31 @@ class _Ask:
 
         Those it can be designed for.
         """
-        found = {}
+        half_widths = {}
 
         # Other epsilons may have no design for so few users.
         for epsilon in sorted({*SHOWN_EPSILONS, self.epsilon}):
             ask = self if epsilon == self.epsilon else replace(self, epsilon=epsilon, known={})
             try:
-                found[epsilon] = z * _alike(ask.described(name, users))
+                half_widths[epsilon] = z * _alike(ask.described(name, users))
             except ValueError:
                 continue
 
-        return found
+        return half_widths
 
     def described(self, name: str, users: int) -> dict[str, Any]:
         """Build an estimator and let it describe itself, once."""
         if (name, users) not in self.known:
             # A design is built once for each estimator and number of users.
-            own = estimator_class(name).candidate_options(self.declared, self.tails)
+            options = estimator_class(name).candidate_options(self.declared, self.tails)
             common: dict[str, Any] = {
                 "epsilon": self.epsilon,
                 "sizes": self.sizes,
                 "level": self.level,
             }
-            self.known[name, users] = build_estimator(name, users=users, **common, **own).describe()
+            self.known[name, users] = build_estimator(
+                name, users=users, **common, **options
+            ).describe()
 
         return self.known[name, users]
 
@@ -501,8 +512,8 @@ def _breaking_point(ask: _Ask, users: int) -> float | None:
     """Spread of users' means at which the one that takes a declared spread goes wrong."""
     common: dict[str, Any] = {"epsilon": ask.epsilon, "sizes": ask.sizes, "level": ask.level}
     name = estimator_taken_for("declared")
-    own = estimator_class(name).candidate_options(ask.declared, ask.tails)
-    return build_estimator(name, users=users, **common, **own).breaking_point()
+    options = estimator_class(name).candidate_options(ask.declared, ask.tails)
+    return build_estimator(name, users=users, **common, **options).breaking_point()
 
 
 EPSILONS = tuple(sorted({float(f"{epsilon:.2g}") for epsilon in np.geomspace(0.01, 20.0, 120)}))

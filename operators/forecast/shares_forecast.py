@@ -131,16 +131,16 @@ def forecast_shares(
 
     size = min(crowd.agents, MOST_AGENTS)
     members, shown = (
-        _counts(crowd, np.array(at)) for at in ((np.arange(size) + 0.5) / size, SHOWN)
+        _counts(crowd, np.array(levels)) for levels in ((np.arange(size) + 0.5) / size, SHOWN)
     )
 
     rng = np.random.default_rng(SEED)
     noise = SimulationNoise(SEED)
-    found = [
+    runs = [
         _one_run(crowd, asked, middle, members=members, shown=shown, rng=rng, noise=noise)
         for _ in range(RUNS)
     ]
-    mean = np.mean(found, axis=0)
+    mean = np.mean(runs, axis=0)
     mean[:, :3] = np.sqrt(mean[:, :3])
 
     names = [f"quantile {q:g}" for q in asked.quantiles] + [
@@ -178,18 +178,23 @@ def _one_run(
     mean = rng.normal(center, crowd.spread, len(members) + len(judged))
     cells = _law(asked, mean, crowd.stddev)
     histograms, own = _histograms(asked.settings, np.append(members, judged), cells, rng, noise)
-    first = len(members)
+    n_members = len(members)
     prior = asked.fit(
-        HistogramColumns(*(column[:first] for column in histograms)), np.arange(first)
+        HistogramColumns(*(column[:n_members] for column in histograms)), np.arange(n_members)
     )
-    own, mean = own[first:], mean[first:]
+    own, mean = own[n_members:], mean[n_members:]
     together = asked.own(prior, own)
 
-    released = asked.released(prior, HistogramColumns(*(column[first:] for column in histograms)))
-    told = [np.concatenate([one.quantiles, one.exceeds], axis=1) for one in (together, released)]
-    values = [_alone(asked, own), *(one[..., 0] for one in told)]
+    released = asked.released(
+        prior, HistogramColumns(*(column[n_members:] for column in histograms))
+    )
+    answers = [
+        np.concatenate([answer.quantiles, answer.exceeds], axis=1)
+        for answer in (together, released)
+    ]
+    values = [_alone(asked, own), *(answer[..., 0] for answer in answers)]
     truth = _truth(asked, mean, crowd.stddev)
-    widths = [0.5 * (one[..., 2] - one[..., 1]) for one in told]
+    widths = [0.5 * (answer[..., 2] - answer[..., 1]) for answer in answers]
     figures = np.stack([*((value - truth) ** 2 for value in values), *widths])
     # From figure, judged agent and question to count, figure and question.
     by_count = figures.reshape(len(figures), len(shown), JUDGED, -1).mean(axis=2)
@@ -229,10 +234,15 @@ def _alone(asked: ShareQueries, own: Ints) -> Floats:
     """Give the figures of the own samples, but for where they lie within cells."""
     n = own.sum(axis=1)
     exact = own / own.sum(axis=1)[:, None]
-    known = SharesPosterior(exact, np.full((len(n), exact.shape[1] - 1), 1e-12), np.zeros(len(n)))
-    quantiles = [asked.law.quantile(known, q, level=asked.level)[:, 0] for q in asked.quantiles]
+    exact_shares = SharesPosterior(
+        exact, np.full((len(n), exact.shape[1] - 1), 1e-12), np.zeros(len(n))
+    )
+    quantiles = [
+        asked.law.quantile(exact_shares, q, level=asked.level)[:, 0] for q in asked.quantiles
+    ]
     exceeds = [
-        asked.law.exceedance(known, t, level=asked.level)[:, 0] for t in asked.settings.exceeds
+        asked.law.exceedance(exact_shares, t, level=asked.level)[:, 0]
+        for t in asked.settings.exceeds
     ]
 
     return np.stack([*quantiles, *exceeds], axis=1)
@@ -286,9 +296,9 @@ def _due(settings: AgentsSettings, most: int) -> list[int]:
     """Give the scheduled numbers of samples after which a histogram is released, the same for everyone."""
     times = require_samples_counted(settings.times, settings.schedule)
     number = min(int(times.releases_up_to(np.array([most]))[0]), settings.horizon)
-    found: list[int] = []
+    due_times: list[int] = []
     for time in times.times(number).tolist() if number else ():
-        if not found or time // FACTOR >= found[-1]:
-            found.append(time)
+        if not due_times or time // FACTOR >= due_times[-1]:
+            due_times.append(time)
 
-    return found
+    return due_times

@@ -16,6 +16,7 @@ from meanstream.operators.forecast.learned_forecast import (
     Remembered,
     least_enough,
 )
+from meanstream.operators.forecast.users_needed import number_or
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.validation import require, require_between, require_positive
@@ -133,10 +134,8 @@ class AgentsForecast:
             if self.epsilon_needed is None
             else f"epsilon {self.epsilon_needed:.3g} is enough"
         )
-        samples = (
-            "no number within reach" if self.samples_needed is None else f"{self.samples_needed:,}"
-        )
-        alone = "no number is enough" if self.samples_alone is None else f"{self.samples_alone:,}"
+        samples = number_or("no number within reach", self.samples_needed)
+        alone = number_or("no number is enough", self.samples_alone)
 
         return (
             f"For a half-width of {self.target_half_width:g} at the median count {epsilon}; at epsilon "
@@ -192,10 +191,12 @@ class Crowd:
 
     def scaled(self, factor: float) -> Self:
         """Give everyone that many times the samples."""
-        support, place = np.unique(
+        support, size_index = np.unique(
             np.maximum(np.rint(self.sizes.support * factor), 1), return_inverse=True
         )
-        sizes = SizeDistribution(support.astype(np.int64), _sums(place, self.sizes.probability))
+        sizes = SizeDistribution(
+            support.astype(np.int64), _sums(size_index, self.sizes.probability)
+        )
 
         return replace(self, sizes=sizes)
 
@@ -263,39 +264,42 @@ def forecast_together(
     # What each knows alone, from releases, and if raw means were public.
     alone = crowd.stddev**2 / held.own(every)
     released = _released(crowd, held)
-    told = released.predict(alone)
+    together = released.predict(alone)
     public = _public(crowd, held).predict(alone)
-    half = half_width_alone(alone, level), released.half_width(told, alone, level)
+    half = half_width_alone(alone, level), released.half_width(together, alone, level)
 
     # Over all agents, not over those shown.
     ratios = [
-        float(share @ part.error[: len(share)] / (share @ alone[: len(share)]))
-        for part in (told, public)
+        float(share @ errors.error[: len(share)] / (share @ alone[: len(share)]))
+        for errors in (together, public)
     ]
-    bought = {
+    errors_by_epsilon = {
         epsilon: math.sqrt(_with_epsilon(crowd, settings, epsilon, middle, level)[0])
         for epsilon in sorted({*EPSILONS, settings.epsilon})
     }
-    found = AgentsForecast(
+
+    forecast = AgentsForecast(
         epsilon=settings.epsilon,
         agents=crowd.agents,
         level=level,
         stated_error=STATED_ERROR if len(share) == 1 else UNEQUAL_ERROR,
-        rows=_rows(every[len(share) :], told, public, alone, half),
+        rows=_rows(every[len(share) :], together, public, alone, half),
         releasing=float(share @ (held.newest(counts) > 0)),
         error_ratio=ratios[0],
         public_ratio=ratios[1],
-        by_epsilon={epsilon: found for epsilon, found in bought.items() if math.isfinite(found)},
+        by_epsilon={
+            epsilon: error for epsilon, error in errors_by_epsilon.items() if math.isfinite(error)
+        },
     )
 
     if target_half_width is not None:
-        found = replace(
-            found,
+        forecast = replace(
+            forecast,
             target_half_width=target_half_width,
             **_needed(crowd, settings, level, target_half_width),
         )
 
-    return found
+    return forecast
 
 
 def _released(crowd: Crowd, held: Remembered) -> LearnedForecast:
@@ -326,10 +330,10 @@ def _width(held: Remembered) -> float:
 def _joined(sizes: SizeDistribution) -> tuple[Floats, Floats]:
     """Join similar sizes: their means, and their probabilities."""
     # Sizes within a step of a logarithm count as one.
-    place = np.floor(_PER_E * np.log(sizes.support)).astype(np.int64)
-    number = _sums(place, sizes.probability)
-    some = number > 0
-    return _sums(place, sizes.probability * sizes.support)[some] / number[some], number[some]
+    step = np.floor(_PER_E * np.log(sizes.support)).astype(np.int64)
+    number = _sums(step, sizes.probability)
+    used = number > 0
+    return _sums(step, sizes.probability * sizes.support)[used] / number[used], number[used]
 
 
 def _sums(place: Ints, weight: Floats) -> Floats:
@@ -350,9 +354,9 @@ def _median_agent(
     held = Remembered(settings)
     alone = crowd.stddev**2 / held.own(count)
     released = _released(crowd, held)
-    told = released.predict(alone)
+    together = released.predict(alone)
 
-    return float(told.error[0]), float(released.half_width(told, alone, level)[0])
+    return float(together.error[0]), float(released.half_width(together, alone, level)[0])
 
 
 def _with_epsilon(
@@ -382,21 +386,21 @@ def _rows(
 
     Half-widths are those alone and together.
     """
-    part = slice(-len(counts), None)
-    error = told.error[part]
+    shown = slice(-len(counts), None)
+    error = told.error[shown]
 
     # The error of raw public means is sampling; what is above it is the noise's.
-    sampling = np.minimum(public.error[part], error)
+    sampling = np.minimum(public.error[shown], error)
 
     columns = {
         "samples": counts.astype(np.int64),
         "quantile": np.array(SHOWN),
-        "alone": np.sqrt(alone[part]),
+        "alone": np.sqrt(alone[shown]),
         "together": np.sqrt(error),
         "sampling": np.sqrt(sampling),
         "privacy": np.sqrt(error - sampling),
-        "half_width_alone": half_width[0][part],
-        "half_width": half_width[1][part],
+        "half_width_alone": half_width[0][shown],
+        "half_width": half_width[1][shown],
     }
 
     return [

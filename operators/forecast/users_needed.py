@@ -66,3 +66,10 @@ def _number(position: int) -> int:
         return position + 1
     power, rest = divmod(position - 99, 90)
     return int((10 + rest) * 10 ** (power + 1))
+
+
+def number_or(none: str, number: int | None) -> str:
+    """Write a number, or what stands for none."""
+    if number is None:
+        return none
+    return f"{number:,}"

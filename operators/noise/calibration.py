@@ -34,55 +34,55 @@ def root_by_brent(
     1.414213562373
     """
     before = near
-    now = far
-    other = 0.0
+    current = far
+    bracket = 0.0
     f_before = f(before)
-    f_now = f(now)
+    f_now = f(current)
     f_other = 0.0
-    step = last = 0.0
+    step = step_before = 0.0
 
     if f_before == 0.0 or f_now == 0.0:
         if f_before == 0.0:
             return before
-        return now
+        return current
 
     if (f_before < 0.0) == (f_now < 0.0):
         raise ValueError("f must have different signs at both ends")
 
     for _ in range(_MOST_STEPS):
         if f_before != 0.0 and f_now != 0.0 and (f_before < 0.0) != (f_now < 0.0):
-            other = before
+            bracket = before
             f_other = f_before
-            step = last = now - before
+            step = step_before = current - before
 
         if abs(f_other) < abs(f_now):
-            before, now, other = now, other, now
+            before, current, bracket = current, bracket, current
             f_before, f_now, f_other = f_now, f_other, f_now
 
-        least = (xtol + rtol * abs(now)) / 2.0
-        half = (other - now) / 2.0
+        least = (xtol + rtol * abs(current)) / 2.0
+        half = (bracket - current) / 2.0
         if f_now == 0.0 or abs(half) < least:
-            return now
+            return current
 
         tried = (
-            _interpolated((before, f_before), (now, f_now), (other, f_other))
-            if abs(last) > least
+            _interpolated((before, f_before), (current, f_now), (bracket, f_other))
+            if abs(step_before) > least
             else None
         )
 
         if (
             tried is not None
             and abs(f_now) < abs(f_before)
-            and 2.0 * abs(tried) < min(abs(last), 3.0 * abs(half) - least)
+            and 2.0 * abs(tried) < min(abs(step_before), 3.0 * abs(half) - least)
         ):
-            last, step = step, tried
+            step_before, step = step, tried
         else:
-            last = step = half
+            step_before = step = half
 
-        before = now
+        before = current
         f_before = f_now
-        now += step if abs(step) > least else (least if half > 0.0 else -least)
-        f_now = f(now)
+        current += step if abs(step) > least else (least if half > 0.0 else -least)
+        f_now = f(current)
 
     raise ValueError(f"f must have a root that is found in {_MOST_STEPS} steps")
 

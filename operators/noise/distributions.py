@@ -326,11 +326,11 @@ class StaircaseNoise:
         left = -np.expm1(logs + self.epsilon * step)
 
         # Within a step of `span`: those before the edge weigh a, those behind it a exp(-epsilon).
-        place = left * (0.5 * (1.0 + self._peak) / self._peak)
-        beyond = self.edge + (place - self.edge) * math.exp(self._most_loss)
-        place = np.where(place < self.edge, place, beyond)
-        place = np.clip(np.floor(place), 0.0, self.span - 1.0)
-        noise: Floats = step * self.span + place
+        within = left * (0.5 * (1.0 + self._peak) / self._peak)
+        beyond = self.edge + (within - self.edge) * math.exp(self._most_loss)
+        within = np.where(within < self.edge, within, beyond)
+        within = np.clip(np.floor(within), 0.0, self.span - 1.0)
+        noise: Floats = step * self.span + within
         noise *= sign
 
         return noise
@@ -348,9 +348,9 @@ class StaircaseNoise:
         # T(j) / 2 for j >= 1, and the law is symmetric.
         size = np.maximum(np.where(k >= 0, k + 1.0, -k), 1.0)
         step = np.floor(size / self.span)
-        place = size - step * self.span
-        behind = np.maximum(place - self.edge, 0.0) * math.exp(-self.epsilon)
-        before = self._peak * (np.minimum(place, self.edge) + behind)
+        edge_place = size - step * self.span
+        behind = np.maximum(edge_place - self.edge, 0.0) * math.exp(-self.epsilon)
+        before = self._peak * (np.minimum(edge_place, self.edge) + behind)
         beyond = np.exp(-self.epsilon * step) * (0.5 * (1.0 + self._peak) - before)
 
         return np.asarray(np.where(k >= 0, 1.0 - beyond, beyond))

@@ -103,11 +103,11 @@ def require_strong_key(key: object, where: str = "") -> None:
     Traceback (most recent call last):
     ValueError: secret must be 128 random bits or more (meanstream secret new FILE), got a phrase
     """
-    found = key_weakness(key) if isinstance(key, bytes) else f"{type(key).__name__}, not bytes"
-    if found is not None:
+    weakness = key_weakness(key) if isinstance(key, bytes) else f"{type(key).__name__}, not bytes"
+    if weakness is not None:
         place = f" in {where}" if where else ""
         raise ValueError(
-            f"secret must be 128 random bits or more (meanstream secret new FILE), got {found}{place}"
+            f"secret must be 128 random bits or more (meanstream secret new FILE), got {weakness}{place}"
         )
 
 

@@ -316,12 +316,12 @@ class KeyedNoise:
         encrypt = self._encrypt
         words = np.empty((len(ids), 2), dtype=np.uint64)
         for start in range(0, len(ids), _CHUNK):
-            part = slice(start, start + _CHUNK)
-            chain = encrypt(ids.owner[part])
-            chain[:, 0] ^= ids.index[part].astype(np.uint64) << np.uint64(16) | np.uint64(draw)
+            rows = slice(start, start + _CHUNK)
+            chain = encrypt(ids.owner[rows])
+            chain[:, 0] ^= ids.index[rows].astype(np.uint64) << np.uint64(16) | np.uint64(draw)
             chain = encrypt(chain)
-            chain[:, 0] ^= ids.version[part]
-            words[part] = encrypt(chain)
+            chain[:, 0] ^= ids.version[rows]
+            words[rows] = encrypt(chain)
 
         return words
 
@@ -381,14 +381,14 @@ class _Encryptor(threading.local):
         self._context = Cipher(algorithms.AES(key), modes.ECB()).encryptor()  # noqa: S305
 
     def __call__(self, blocks: Words) -> Words:
-        data = np.ascontiguousarray(blocks, dtype="<u8")
-        out = np.empty(data.nbytes + _BLOCK, dtype=np.uint8)
-        self._context.update_into(data.reshape(-1).view(np.uint8).data, out.data)
-        return out[: data.nbytes].view("<u8").reshape(-1, 2)
+        plaintext = np.ascontiguousarray(blocks, dtype="<u8")
+        out = np.empty(plaintext.nbytes + _BLOCK, dtype=np.uint8)
+        self._context.update_into(plaintext.reshape(-1).view(np.uint8).data, out.data)
+        return out[: plaintext.nbytes].view("<u8").reshape(-1, 2)
 
 
 def _derive(secret: bytes, label: str, deployment: str, purpose: str) -> bytes:
     # Length prefixes keep ("ab", "c") and ("a", "bc") apart.
-    parts = [part.encode("utf-8") for part in ("meanstream 1", label, deployment, purpose)]
-    info = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+    parts = [word.encode("utf-8") for word in ("meanstream 1", label, deployment, purpose)]
+    info = b"".join(len(word).to_bytes(4, "big") + word for word in parts)
     return HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(secret)

@@ -145,10 +145,15 @@ def gaussian_losses(mu: float, step: float | None = None) -> LossDistribution:
 def composed_losses(parts: Sequence[LossDistribution]) -> LossDistribution:
     """Losses of independent mechanisms together; all on grids of one step."""
     step = parts[0].step
-    require(all(one.step == step for one in parts), "step", "be the same of all parts", step)
+    require(
+        all(distribution.step == step for distribution in parts),
+        "step",
+        "be the same of all parts",
+        step,
+    )
     total = parts[0]
-    for part in parts[1:]:
-        total = _convolved(total, part)
+    for distribution in parts[1:]:
+        total = _convolved(total, distribution)
 
     return total
 
@@ -176,9 +181,9 @@ def repeated_losses(one: LossDistribution, times: int) -> LossDistribution:
 
 def regridded_losses(one: LossDistribution, step: float) -> LossDistribution:
     """Put losses on another grid, rounded up."""
-    place = np.ceil(one.losses / step - 1e-9).astype(np.int64)
-    first = int(place[0])
-    mass = np.asarray(np.bincount(place - first, weights=one.mass), np.float64)
+    grid_place = np.ceil(one.losses / step - 1e-9).astype(np.int64)
+    first = int(grid_place[0])
+    mass = np.asarray(np.bincount(grid_place - first, weights=one.mass), np.float64)
 
     return LossDistribution(step, first, mass, one.endless)
 

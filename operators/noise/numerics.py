@@ -139,6 +139,6 @@ def least_accepted_epsilon(refused: float, accepts: Callable[[float], bool]) -> 
     # Two digits: those around what was searched for.
     digit = 10.0 ** (math.floor(math.log10(high)) - 1)
     digits = math.floor(high / digit)
-    nearest = [float(f"{(digits + more) * digit:.2g}") for more in range(3)]
+    nearest = [float(f"{(digits + up) * digit:.2g}") for up in range(3)]
 
     return next((epsilon for epsilon in nearest if accepted(epsilon)), None)

@@ -100,8 +100,8 @@ class Number:
                 (np.where(known, values, self.center) - self.center) / self.scale, -CUT, CUT
             )
 
-        place = np.minimum(np.floor((away + CUT) * (steps / (2 * CUT))), steps - 1)
-        return np.where(known, place, self.missing).astype(np.int16)
+        step = np.minimum(np.floor((away + CUT) * (steps / (2 * CUT))), steps - 1)
+        return np.where(known, step, self.missing).astype(np.int16)
 
     def center_of(self, codes: AnyInts) -> int:
         """Give the mean of the codes, rounded."""
@@ -125,8 +125,8 @@ class SampleCount:
     @staticmethod
     def codes(count: Ints) -> AnyInts:
         """Give the code of each count."""
-        place = np.floor(_OCTAVE_STEPS * np.log2(np.maximum(count, 1)) + 1e-9)
-        return np.clip(place, 0, SampleCount.size - 1).astype(np.int16)
+        step = np.floor(_OCTAVE_STEPS * np.log2(np.maximum(count, 1)) + 1e-9)
+        return np.clip(step, 0, SampleCount.size - 1).astype(np.int16)
 
     @staticmethod
     def center_of(codes: AnyInts) -> int:
@@ -160,7 +160,7 @@ class CovariateDesign:
     @property
     def missing(self) -> AnyInts:
         """Codes of an agent without any value, shape (n_attributes,)."""
-        return np.array([one.missing for one in self.attributes], np.int16)
+        return np.array([attribute.missing for attribute in self.attributes], np.int16)
 
 
 def number_of(name: str, values: Floats) -> Number:
@@ -209,7 +209,7 @@ def categories_of(
     ]
     sizes = [int((number >= LEAST_AGENTS).sum()) for number in numbers]
     limits = _limits(sizes)
-    found: list[tuple[Category, AnyInts]] = []
+    categories: list[tuple[Category, AnyInts]] = []
 
     for (name, levels, codes), number, limit in zip(columns, numbers, limits, strict=True):
         order = (
@@ -217,14 +217,14 @@ def categories_of(
             if len(levels)
             else np.zeros(0, np.int64)
         )
-        kept = np.sort(order[:limit][number[order[:limit]] >= LEAST_AGENTS])
-        one = Category(name=name, levels=tuple(levels[i] for i in kept.tolist()))
-        new = np.full(len(levels) + 1, one.other, np.int16)
-        new[-1] = one.missing
-        new[kept] = np.arange(len(kept))
-        found.append((one, new[codes]))
+        shown = np.sort(order[:limit][number[order[:limit]] >= LEAST_AGENTS])
+        category = Category(name=name, levels=tuple(levels[i] for i in shown.tolist()))
+        new = np.full(len(levels) + 1, category.other, np.int16)
+        new[-1] = category.missing
+        new[shown] = np.arange(len(shown))
+        categories.append((category, new[codes]))
 
-    return found
+    return categories
 
 
 def _limits(sizes: list[int]) -> list[int]:

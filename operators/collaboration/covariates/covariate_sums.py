@@ -100,20 +100,20 @@ class CovariateSums:
             octave - low
         ]
         grid = np.rint(np.clip(np.ldexp(place, _GRID_BITS), -_MOST, _MOST)).astype(np.int64)
-        found = cls._empty(attributes, codes, seen + low)
+        sums = cls._empty(attributes, codes, seen + low)
 
         for start in range(0, len(of), _BLOCK):
-            part = slice(start, start + _BLOCK)
-            found._count(of[part], grid[part], attributes, [code[part] for code in codes])
+            rows = slice(start, start + _BLOCK)
+            sums._count(of[rows], grid[rows], attributes, [code[rows] for code in codes])
 
-        return found
+        return sums
 
     @classmethod
     def _empty(
         cls, attributes: Sequence[Attribute], codes: Sequence[AnyInts], noise_class: Ints
     ) -> CovariateSums:
         n = len(noise_class)
-        sizes = [one.n_columns for one in attributes]
+        sizes = [attribute.n_columns for attribute in attributes]
 
         def empty() -> list[Ints]:
             return [np.zeros((n, size), np.int64) for size in sizes]
@@ -123,10 +123,10 @@ class CovariateSums:
             number=np.zeros(n, np.int64),
             total=np.zeros(n, np.int64),
             squares=np.zeros((n, 2), np.int64),
-            numeric=[not isinstance(one, Category) for one in attributes],
+            numeric=[not isinstance(attribute, Category) for attribute in attributes],
             centers=[
-                0 if isinstance(one, Category) else one.center_of(code)
-                for one, code in zip(attributes, codes, strict=True)
+                0 if isinstance(attribute, Category) else attribute.center_of(code)
+                for attribute, code in zip(attributes, codes, strict=True)
             ],
             numbers=empty(),
             own_squares=empty(),
@@ -187,7 +187,7 @@ class CovariateSums:
 
         A number gets standard deviation 1, or 0 if it is constant.
         """
-        found = []
+        scales = []
         for numbers, own_squares, numeric in zip(
             self.numbers, self.own_squares, self.numeric, strict=True
         ):
@@ -198,9 +198,9 @@ class CovariateSums:
                 spread = known * int(own_squares[:, 0].sum()) - total**2
                 factors[0] = known / math.sqrt(spread) if spread else 0.0
 
-            found.append(factors)
+            scales.append(factors)
 
-        return found
+        return scales
 
     def moments(self, middle: float) -> tuple[Floats, Floats, list[Floats]]:
         """Give sums by class of noise about a middle, in widths.
@@ -208,18 +208,18 @@ class CovariateSums:
         Of means and of their squares; and by column.
         """
         unit = 2.0**-_GRID_BITS
-        at = round(middle / unit)
-        total = self.total - at * self.number
+        middle_unit = round(middle / unit)
+        total = self.total - middle_unit * self.number
 
         # The squares about the middle are differences of large integers: Python's have no limit.
         squares = [
-            (h << _SPLIT_BITS) + low - 2 * at * t + at * at * n
+            (h << _SPLIT_BITS) + low - 2 * middle_unit * t + middle_unit * middle_unit * n
             for (h, low), t, n in zip(
                 self.squares.tolist(), self.total.tolist(), self.number.tolist(), strict=True
             )
         ]
         by_column = [
-            np.asarray((t - at * n) * unit, np.float64)
+            np.asarray((t - middle_unit * n) * unit, np.float64)
             for t, n in zip(self.totals, self.numbers, strict=True)
         ]
 
@@ -267,5 +267,5 @@ def _sums(key: Ints, value: Ints, size: int) -> Ints:
     """Add up integers of at most 43 bits by key: their halves, in floats that hold them exactly."""
     high = value >> 20
     low = value & ((1 << 20) - 1)
-    parts = [np.bincount(key, part.astype(np.float64), size) for part in (high, low)]
+    parts = [np.bincount(key, half.astype(np.float64), size) for half in (high, low)]
     return np.asarray((parts[0].astype(np.int64) << 20) + parts[1].astype(np.int64), np.int64)

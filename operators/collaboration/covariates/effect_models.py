@@ -64,33 +64,35 @@ class Normals:
         """Bring sums over columns to their scales."""
         # The attribute with most levels stays apart: its block is diagonal, and cheap to invert.
         scales = sums.scales()
-        sizes = [one.n_columns if one.kind == "category" else 0 for one in attributes]
+        sizes = [
+            attribute.n_columns if attribute.kind == "category" else 0 for attribute in attributes
+        ]
         largest = int(np.argmax(sizes))
         columns = []
-        at = 1
+        n_inner = 1
 
         # Columns of all others stand after the intercept.
-        for g, one in enumerate(attributes):
-            columns.append(np.arange(one.n_columns) + (0 if g == largest else at))
-            at += 0 if g == largest else one.n_columns
+        for g, attribute in enumerate(attributes):
+            columns.append(np.arange(attribute.n_columns) + (0 if g == largest else n_inner))
+            n_inner += 0 if g == largest else attribute.n_columns
 
         # Sums by class of precision: products of columns, and of columns with the means.
         n_classes = len(sums.number)
-        inner = np.zeros((n_classes, at, at))
-        across = np.zeros((n_classes, attributes[largest].n_columns, at))
-        inner_total = np.zeros((n_classes, at))
+        inner = np.zeros((n_classes, n_inner, n_inner))
+        across = np.zeros((n_classes, attributes[largest].n_columns, n_inner))
+        inner_total = np.zeros((n_classes, n_inner))
         inner[:, 0, 0] = sums.number
         inner_total[:, 0] = total
 
-        for g, (scale, own) in enumerate(zip(scales, columns, strict=True)):
+        for g, (scale, place) in enumerate(zip(scales, columns, strict=True)):
             number = sums.numbers[g] * scale
             if g == largest:
                 across[:, :, 0] = number
                 continue
 
-            inner[:, 0, own] = inner[:, own, 0] = number
-            inner[:, own, own] = sums.own_squares[g] * scale**2
-            inner_total[:, own] = by_column[g] * scale
+            inner[:, 0, place] = inner[:, place, 0] = number
+            inner[:, place, place] = sums.own_squares[g] * scale**2
+            inner_total[:, place] = by_column[g] * scale
 
         # Products of two attributes fill the blocks between them.
         for (g, h), pairs in sums.pairs.items():
@@ -164,11 +166,11 @@ def weigh_effect_models(
     # Without an attribute there is no size of effects to try.
     for chosen, share in before.items():
         effects = EFFECTS if chosen else EFFECTS[:1]
-        found = common[:, None] + weighed.log_evidence(chosen, effects)
-        groups += [chosen] * found.size
-        log_weight.append((found + np.log(share / (len(effects) * len(SPREADS)))).ravel())
-        effect.append(np.broadcast_to(effects if chosen else [0.0], found.shape).ravel())
-        spread.append(np.broadcast_to(SPREADS[:, None], found.shape).ravel())
+        evidence = common[:, None] + weighed.log_evidence(chosen, effects)
+        groups += [chosen] * evidence.size
+        log_weight.append((evidence + np.log(share / (len(effects) * len(SPREADS)))).ravel())
+        effect.append(np.broadcast_to(effects if chosen else [0.0], evidence.shape).ravel())
+        spread.append(np.broadcast_to(SPREADS[:, None], evidence.shape).ravel())
 
     # Probabilities over all models: groups, sizes of effects, spreads.
     joined = np.concatenate(log_weight)
@@ -187,17 +189,17 @@ def averaged_effects(
     Within models and between them.
     """
     n_columns = normals.n_columns
-    kept = np.flatnonzero(models.probability > NEGLIGIBLE * models.probability.max())
-    share = models.probability[kept] / models.probability[kept].sum()
-    effects = np.zeros((len(kept), n_columns))
+    likely = np.flatnonzero(models.probability > NEGLIGIBLE * models.probability.max())
+    share = models.probability[likely] / models.probability[likely].sum()
+    effects = np.zeros((len(likely), n_columns))
     within = np.zeros((n_columns, n_columns))
 
-    for row, (which, p) in enumerate(zip(kept.tolist(), share.tolist(), strict=True)):
-        chosen = models.groups[which]
+    for row, (model, p) in enumerate(zip(likely.tolist(), share.tolist(), strict=True)):
+        chosen = models.groups[model]
         if not chosen:
             continue
-        weighed = _Weighed.of(normals, 1 / (variance + models.spread_variance[which])[None])
-        places, mean, covariance = weighed.solution(chosen, float(models.effect_variance[which]))
+        weighed = _Weighed.of(normals, 1 / (variance + models.spread_variance[model])[None])
+        places, mean, covariance = weighed.solution(chosen, float(models.effect_variance[model]))
         effects[row, places] = mean
         within[places[:, None], places] += p * covariance
 
@@ -231,11 +233,11 @@ class _Weighed:
 
     def log_evidence(self, chosen: Groups, effects: Floats) -> Floats:
         """Give the logarithm of the evidence without what all models share, shape (n_spreads, n_effects)."""
-        which = self._inner_columns(chosen)
-        inner = self.inner[:, which[:, None], which]
-        total = self.inner_total[:, which]
+        columns = self._inner_columns(chosen)
+        inner = self.inner[:, columns[:, None], columns]
+        total = self.inner_total[:, columns]
         large = self._large_columns(chosen)
-        across = self.across[:, large][:, :, which]
+        across = self.across[:, large][:, :, columns]
         large_total = self.large_total[:, large]
         evidence = np.empty((len(inner), len(effects)))
 
@@ -244,7 +246,7 @@ class _Weighed:
             diagonal = self.large[:, large] + 1 / effect
             scaled = across / diagonal[:, :, None]
             system = inner.copy()
-            system[:, range(1, len(which)), range(1, len(which))] += 1 / effect
+            system[:, range(1, len(columns)), range(1, len(columns))] += 1 / effect
             system -= np.matmul(across.transpose(0, 2, 1), scaled)
             right = total - np.einsum("tlr,tl->tr", scaled, large_total)
 
@@ -253,29 +255,29 @@ class _Weighed:
             of_root = 2 * np.log(np.diagonal(root, axis1=1, axis2=2)).sum(axis=1)
             log_determinant = np.log(diagonal).sum(axis=1) + of_root
             quadratic = (large_total**2 / diagonal).sum(axis=1) + (half**2).sum(axis=1)
-            penalty = len(which) - 1.0 + diagonal.shape[1]
+            penalty = len(columns) - 1.0 + diagonal.shape[1]
             evidence[:, k] = 0.5 * (quadratic - log_determinant - penalty * np.log(effect))
 
         return evidence
 
     def solution(self, chosen: Groups, effect: float) -> tuple[Ints, Floats, Floats]:
         """Give columns, their effects and the covariance of these, under the first weights."""
-        which = self._inner_columns(chosen)
+        columns = self._inner_columns(chosen)
         large = self._large_columns(chosen)
-        system = self.inner[0][which[:, None], which]
-        system[range(1, len(which)), range(1, len(which))] += 1 / effect
+        system = self.inner[0][columns[:, None], columns]
+        system[range(1, len(columns)), range(1, len(columns))] += 1 / effect
 
-        across = self.across[0][large][:, which]
+        across = self.across[0][large][:, columns]
         diagonal = self.large[0][large] + 1 / effect
         scaled = across / diagonal[:, None]
         inverse = np.linalg.inv(system - across.T @ scaled)
-        mean = inverse @ (self.inner_total[0, which] - scaled.T @ self.large_total[0][large])
+        mean = inverse @ (self.inner_total[0, columns] - scaled.T @ self.large_total[0][large])
         of_large = (self.large_total[0][large] - across @ mean) / diagonal
 
         mixed = -scaled @ inverse
         corner = np.diag(1 / diagonal) - mixed @ scaled.T
         covariance = np.block([[inverse[1:, 1:], mixed[:, 1:].T], [mixed[:, 1:], corner]])
-        places = np.concatenate([which[1:] - 1, self.normals.places(self.normals.largest)[large]])
+        places = np.concatenate([columns[1:] - 1, self.normals.places(self.normals.largest)[large]])
 
         return places, np.concatenate([mean[1:], of_large]), covariance
 
@@ -297,11 +299,11 @@ def _prior(n_groups: int) -> dict[Groups, float]:
     {(): 0.3, (0, 1): 0.4, (0,): 0.15, (1,): 0.15}
     """
     everything = tuple(range(n_groups))
-    some = dict.fromkeys(
+    sets = dict.fromkeys(
         [(g,) for g in everything] + [tuple(h for h in everything if h != g) for g in everything]
     )
-    rest = [groups for groups in some if groups not in ((), everything)]
-    total = 1.0 if rest else NONE + ALL
-    found = {(): NONE / total, everything: ALL / total}
+    partial = [groups for groups in sets if groups not in ((), everything)]
+    total = 1.0 if partial else NONE + ALL
+    prior = {(): NONE / total, everything: ALL / total}
 
-    return found | {groups: (1 - NONE - ALL) / len(rest) for groups in rest}
+    return prior | {groups: (1 - NONE - ALL) / len(partial) for groups in partial}

@@ -86,8 +86,8 @@ class LearnedEffects:
         The same bits among whatever others.
         """
         # Beyond what can be believed no attribute moves a mean.
-        found = _added(_codes(codes, np.minimum(count, self.most_count)), self.offset)
-        return np.clip(found, -self.most, self.most)
+        offsets = _added(_codes(codes, np.minimum(count, self.most_count)), self.offset)
+        return np.clip(offsets, -self.most, self.most)
 
     def doubts(self, codes: AnyInts, count: Ints) -> Floats:
         """Give the variance of each offset."""
@@ -95,17 +95,17 @@ class LearnedEffects:
         # own.
         parts = _codes(codes, np.minimum(count, self.most_count))
         columns = [
-            code if isinstance(one, Category) else one.columns(code, center) * scale
-            for one, code, center, scale in zip(
+            code if isinstance(attribute, Category) else attribute.columns(code, center) * scale
+            for attribute, code, center, scale in zip(
                 self.attributes, parts, self.centers, self.scales, strict=True
             )
         ]
-        found = _added(parts, self.doubt) + self.base
+        variance = _added(parts, self.doubt) + self.base
 
         for (g, h), values in self.pair_doubt.items():
-            found += _of_pair(values, columns[g], columns[h])
+            variance += _of_pair(values, columns[g], columns[h])
 
-        return np.maximum(found, 0.0)
+        return np.maximum(variance, 0.0)
 
 
 def _of_pair(values: Floats, one: AnyInts | Floats, other: AnyInts | Floats) -> Floats:
@@ -116,32 +116,32 @@ def _of_pair(values: Floats, one: AnyInts | Floats, other: AnyInts | Floats) -> 
     if one.ndim == 1:
         return _of_pair(values.T, other, one)
 
-    found = np.zeros(len(one))
+    form = np.zeros(len(one))
     for k, row in enumerate(values):
         if other.ndim == 1:
-            found += one[:, k] * row[other]
+            form += one[:, k] * row[other]
             continue
 
         for j, value in enumerate(row.tolist()):
-            found += one[:, k] * other[:, j] * value
+            form += one[:, k] * other[:, j] * value
 
-    return found
+    return form
 
 
 def believed_count(count: Ints) -> int:
     """Give what all but an eighth of the numbers of samples are at most."""
     if not len(count):
         return 1
-    place = min(int((1 - TRIMMED) * len(count)), len(count) - 1)
-    return int(np.partition(count, place)[place])
+    rank = min(int((1 - TRIMMED) * len(count)), len(count) - 1)
+    return int(np.partition(count, rank)[rank])
 
 
 def _added(codes: list[AnyInts], values: list[Floats]) -> Floats:
-    found = np.zeros(len(codes[0]))
+    total = np.zeros(len(codes[0]))
     for code, value in zip(codes, values, strict=True):
-        found += value[code]
+        total += value[code]
 
-    return found
+    return total
 
 
 def learn_effects(
@@ -182,11 +182,11 @@ def learn_effects(
     if int(sums.number.sum()) == 0:
         return LearnedEffects(
             attributes=attributes,
-            offset=[np.zeros(one.size) for one in attributes],
-            doubt=[np.zeros(one.size) for one in attributes],
+            offset=[np.zeros(attribute.size) for attribute in attributes],
+            doubt=[np.zeros(attribute.size) for attribute in attributes],
             pair_doubt={},
             centers=sums.centers,
-            scales=[np.ones(one.n_columns) for one in attributes],
+            scales=[np.ones(attribute.n_columns) for attribute in attributes],
             base=0.0,
             described=[],
             explained=0.0,
@@ -230,8 +230,8 @@ def _learned(  # noqa: PLR0917 - what the regression has found
     scales = sums.scales()
     mean = np.zeros(normals.n_columns)
 
-    for number, scale, place in zip(sums.numbers, scales, places, strict=True):
-        mean[place] = (weight @ number) / (weight @ sums.number) * scale
+    for number, scale, columns_of in zip(sums.numbers, scales, places, strict=True):
+        mean[columns_of] = (weight @ number) / (weight @ sums.number) * scale
 
     to_mean = covariance @ mean
     offset = []
@@ -239,24 +239,24 @@ def _learned(  # noqa: PLR0917 - what the regression has found
     pair_doubt = {}
 
     # By attribute: what each code adds, and how certain that is.
-    for g, (one, place) in enumerate(zip(attributes, places, strict=True)):
-        own = effects[place]
-        middle = mean[place] @ effects[place]
-        within = covariance[place[:, None], place]
-        if isinstance(one, Category):
+    for g, (attribute, columns_of) in enumerate(zip(attributes, places, strict=True)):
+        own = effects[columns_of]
+        middle = mean[columns_of] @ effects[columns_of]
+        within = covariance[columns_of[:, None], columns_of]
+        if isinstance(attribute, Category):
             offset.append(width * (own - middle))
-            doubt.append(width**2 * (np.diagonal(within) - 2 * to_mean[place]))
+            doubt.append(width**2 * (np.diagonal(within) - 2 * to_mean[columns_of]))
         else:
-            columns = one.columns(np.arange(one.size), sums.centers[g]) * scales[g]
+            columns = attribute.columns(np.arange(attribute.size), sums.centers[g]) * scales[g]
             offset.append(width * (columns @ own - middle))
             doubt.append(
                 width**2
-                * (((columns @ within) * columns).sum(axis=1) - 2 * columns @ to_mean[place])
+                * (((columns @ within) * columns).sum(axis=1) - 2 * columns @ to_mean[columns_of])
             )
 
         # What two attributes have in common in their errors.
         for h in range(g + 1, len(attributes)):
-            block = covariance[place[:, None], places[h]]
+            block = covariance[columns_of[:, None], places[h]]
             if np.abs(block).max(initial=0.0) > 0:
                 pair_doubt[g, h] = 2 * width**2 * block
 
@@ -297,10 +297,10 @@ def describe_effects(  # noqa: PLR0917 - what the regression has found
     adds = [
         width * scale * effects[place] for scale, place in zip(sums.scales(), places, strict=True)
     ]
-    middle = [float(n @ own) / total for n, own in zip(number, adds, strict=True)]
+    middle = [float(n @ effect) / total for n, effect in zip(number, adds, strict=True)]
     own_variance = [
-        max(float(q.sum(axis=0) @ own**2) / total - m**2, 0.0)
-        for q, own, m in zip(sums.own_squares, adds, middle, strict=True)
+        max(float(q.sum(axis=0) @ effect**2) / total - m**2, 0.0)
+        for q, effect, m in zip(sums.own_squares, adds, middle, strict=True)
     ]
     explained = sum(own_variance)
 
@@ -312,36 +312,38 @@ def describe_effects(  # noqa: PLR0917 - what the regression has found
 
     explained = max(explained, 0.0)
     whole = explained + left
-    found = []
-    for g, (one, place) in enumerate(zip(attributes, places, strict=True)):
+    described = []
+    for g, (attribute, place) in enumerate(zip(attributes, places, strict=True)):
         chosen = np.array([g in groups for groups in models.groups])
         of_one = {
-            "name": one.name[:MOST_NAME],
-            "kind": one.kind,
+            "name": attribute.name[:MOST_NAME],
+            "kind": attribute.kind,
             "probability": min(float(models.probability[chosen].sum()), 1.0),
             "explained": own_variance[g] / whole if whole > 0 else 0.0,
         }
-        own = covariance[place[:, None], place]
+        effect = covariance[place[:, None], place]
 
         # The error of a difference from the average agent.
-        if isinstance(one, Category):  # an effect is the difference from the average agent
-            common = own @ (number[g] / total)
-            variance = np.maximum(np.diagonal(own) - 2 * common + number[g] @ common / total, 0.0)
+        if isinstance(attribute, Category):  # an effect is the difference from the average agent
+            common = effect @ (number[g] / total)
+            variance = np.maximum(
+                np.diagonal(effect) - 2 * common + number[g] @ common / total, 0.0
+            )
             stddev = width * np.sqrt(variance)
             of_one |= {
                 "size": math.sqrt(own_variance[g]),
                 "standard_error": float(np.sqrt(number[g] @ stddev**2 / total)),
-                "levels": list(_levels(one, number[g], adds[g] - middle[g], stddev)),
+                "levels": list(_levels(attribute, number[g], adds[g] - middle[g], stddev)),
             }
         else:
             of_one |= {
                 "size": float(width * effects[place[0]]),
-                "standard_error": width * math.sqrt(max(float(own[0, 0]), 0.0)),
+                "standard_error": width * math.sqrt(max(float(effect[0, 0]), 0.0)),
             }
 
-        found.append(of_one)
+        described.append(of_one)
 
-    return found, explained / whole if whole > 0 else 0.0
+    return described, explained / whole if whole > 0 else 0.0
 
 
 def _levels(

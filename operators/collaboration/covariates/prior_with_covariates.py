@@ -73,13 +73,13 @@ class FittedWithCovariates:
         level : float
             Nominal coverage of the interval.
         """
-        first = self.without.estimate(own, level=level)
+        plain = self.without.estimate(own, level=level)
         offset = self.effects.offsets(own.covariates, own.count)
         doubt = self.effects.doubts(own.covariates, own.count)
         second = self._around(offset, doubt, own, level)
 
         return mixed_estimates(
-            first, second, own, share=self._share(own, offset, doubt), bounds=self._bounds
+            plain, second, own, share=self._share(own, offset, doubt), bounds=self._bounds
         )
 
     def describe(self) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class FittedWithCovariates:
         """
         left = own.mean - offset
         extra = np.where(np.isfinite(own.variance), doubt, 0.0)
-        found = self.beyond.estimate(
+        answer = self.beyond.estimate(
             replace(
                 own, mean=left, variance=own.variance + extra, value_variance=own.value_variance + extra,
             ),
@@ -109,23 +109,25 @@ class FittedWithCovariates:
         )  # fmt: skip
 
         variance = _finite_variance(own, self._bounds)
-        part = extra / np.maximum(variance + extra, np.finfo(np.float64).tiny)
-        alone = half_width_alone(part * variance + doubt - extra, level)
-        value = offset + (1 - part) * found.value + part * left
+        extra_share = extra / np.maximum(variance + extra, np.finfo(np.float64).tiny)
+        alone = half_width_alone(extra_share * variance + doubt - extra, level)
+        value = offset + (1 - extra_share) * answer.value + extra_share * left
 
         posterior = (
-            (1 - part) ** 2 * (variance + extra) / found.effective_class_size
-            + part * variance
+            (1 - extra_share) ** 2 * (variance + extra) / answer.effective_class_size
+            + extra_share * variance
             + doubt
             - extra
         )
-        noise = None if found.noise_half_width is None else (1 - part) * found.noise_half_width
+        noise = (
+            None if answer.noise_half_width is None else (1 - extra_share) * answer.noise_half_width
+        )
 
         return replace(
-            found,
+            answer,
             value=value,
-            lower=value - np.hypot((1 - part) * (found.value - found.lower), alone),
-            upper=value + np.hypot((1 - part) * (found.upper - found.value), alone),
+            lower=value - np.hypot((1 - extra_share) * (answer.value - answer.lower), alone),
+            upper=value + np.hypot((1 - extra_share) * (answer.upper - answer.value), alone),
             effective_class_size=variance / posterior,
             noise_half_width=noise,
         )
@@ -139,9 +141,9 @@ class FittedWithCovariates:
         without = log_predictive_density(self.without, own.mean, own.value_variance, own.count)
         wider = self.beyond.plain if isinstance(self.beyond, FittedByCount) else self.beyond
         # Both are relative to the widths of their own bounds.
-        more = beyond - np.log((wider.upper - wider.lower) / width) - without
+        log_odds = beyond - np.log((wider.upper - wider.lower) / width) - without
 
-        return np.asarray(expit(np.log(USED / (1 - USED)) + more), np.float64)
+        return np.asarray(expit(np.log(USED / (1 - USED)) + log_odds), np.float64)
 
 
 def _finite_variance(own: OwnMeans, bounds: tuple[float, float]) -> Floats:
@@ -166,8 +168,8 @@ def mixed_estimates(
 
     posterior = (1 - share) / first.effective_class_size + share / second.effective_class_size
     noise = [
-        np.zeros(1) if one.noise_half_width is None else one.noise_half_width
-        for one in (first, second)
+        np.zeros(1) if answer.noise_half_width is None else answer.noise_half_width
+        for answer in (first, second)
     ]
 
     return replace(
@@ -208,21 +210,21 @@ def log_predictive_density(
     mean, variance = bounded_means(mean, variance, lower=plain.lower, upper=plain.upper)
     order = np.argsort(of, kind="stable")
     ends = np.cumsum(np.bincount(of, minlength=len(start) - 1))
-    found = np.empty(len(mean))
+    log_density = np.empty(len(mean))
 
     for c in np.flatnonzero(np.diff(ends, prepend=0)).tolist():
-        who = order[0 if c == 0 else ends[c - 1] : ends[c]]
-        part = slice(start[c], start[c + 1])
-        components = fitted.weight[part], fitted.center[part], fitted.variance[part]
+        members = order[0 if c == 0 else ends[c - 1] : ends[c]]
+        of_class = slice(start[c], start[c + 1])
+        components = fitted.weight[of_class], fitted.center[of_class], fitted.variance[of_class]
         block = max(2, _ELEMENTS // len(components[0]))
 
-        for at in range(0, len(who), block):
-            some = who[at : at + block]
-            found[some] = _log_density(
-                components, mean[some], variance[some], plain.upper - plain.lower
+        for first_row in range(0, len(members), block):
+            rows = members[first_row : first_row + block]
+            log_density[rows] = _log_density(
+                components, mean[rows], variance[rows], plain.upper - plain.lower
             )
 
-    return found
+    return log_density
 
 
 def _log_density(
@@ -245,9 +247,9 @@ def _log_density(
     log_density += np.log(np.maximum(weight / weight.sum(), 1e-30)).astype(np.float32)[:, None]
     top = log_density.max(axis=0)
     log_density -= top
-    found = top + np.log(np.exp(log_density, out=log_density).sum(axis=0))
+    total_log = top + np.log(np.exp(log_density, out=log_density).sum(axis=0))
 
-    return np.asarray(found[:n], np.float64)
+    return np.asarray(total_log[:n], np.float64)
 
 
 PRIORS: dict[str, type[PriorByCount | LearnedPrior]] = {
@@ -332,12 +334,12 @@ class PriorWithCovariates:
 
     def fit(self, releases: ReleaseColumns, variance: Floats) -> FittedWithCovariates | FittedAlone:
         """Fit the population to the newest release of every agent, with the total variance of each."""
-        some = releases_fit_for_bins(releases, variance)
-        used = releases.take(some)
+        usable = releases_fit_for_bins(releases, variance)
+        used = releases.take(usable)
         if len(used) < 2:
             return FittedAlone(self.name)
 
-        of_sample = np.maximum(variance[some] - used.noise_variance, 0.0) * used.count
+        of_sample = np.maximum(variance[usable] - used.noise_variance, 0.0) * used.count
         return self.fit_summary(self.summarize(used), float(f"{of_sample.mean():.12g}"))
 
     def fit_summary(
@@ -387,9 +389,9 @@ class PriorWithCovariates:
 
 def _believed(variance: Floats) -> Floats:
     """Raise variances below that of an eighth of the others: a count of a stranger may be a lie."""
-    some = variance[np.isfinite(variance) & (variance > 0)]
-    if not len(some):
+    usable = variance[np.isfinite(variance) & (variance > 0)]
+    if not len(usable):
         return variance
-    place = min(int(TRIMMED * len(some)), len(some) - 1)
+    rank = min(int(TRIMMED * len(usable)), len(usable) - 1)
 
-    return np.asarray(np.maximum(variance, np.partition(some, place)[place]), np.float64)
+    return np.asarray(np.maximum(variance, np.partition(usable, rank)[rank]), np.float64)

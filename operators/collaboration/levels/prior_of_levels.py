@@ -135,13 +135,15 @@ class FittedLevels:
         # Leaves whose parents are known alike are answered together.
         for extra in np.unique(doubt).tolist():
             alike = np.flatnonzero(doubt == extra)
-            part = _taken(own, alike)
+            alike_means = _taken(own, alike)
             around = replace(
                 beyond,
                 variance=beyond.variance + extra,
                 cautious_variance=beyond.cautious_variance + extra,
             )
-            answer = around.estimate(replace(part, mean=part.mean - offset[alike]), level=level)
+            answer = around.estimate(
+                replace(alike_means, mean=alike_means.mean - offset[alike]), level=level
+            )
 
             for column in fields(answer):
                 if column.name not in _NOT_BY_LEAF:

@@ -195,10 +195,10 @@ class LearnedPrior(FitOfBins):
         exact_classes: float,
         per_class: float = 1.0,
     ) -> Floats:
-        place = np.searchsorted(grid, [mixture.spread for mixture in mixtures])
-        more = np.array([mixture.size - 1.0 for mixture in mixtures])
-        log_prior = _log_cells(grid, exact_classes, USUAL * self.sample_variance)[place]
-        log_prior += np.where(place == 0, more * np.log(per_class), 0.0)
+        spread_index = np.searchsorted(grid, [mixture.spread for mixture in mixtures])
+        further_classes = np.array([mixture.size - 1.0 for mixture in mixtures])
+        log_prior = _log_cells(grid, exact_classes, USUAL * self.sample_variance)[spread_index]
+        log_prior += np.where(spread_index == 0, further_classes * np.log(per_class), 0.0)
 
         return np.asarray(log_prior, dtype=np.float64)
 
@@ -219,10 +219,10 @@ class LearnedPrior(FitOfBins):
 
     def _spreads(self, variance: Floats) -> Floats:
         """0, then geometric from what no release could show to half the range, the most that a spread can be."""
-        most = (self.upper - self.lower) / 2
-        least = min(0.1 * float(np.sqrt(variance.min())), 0.03 * most)
-        steps = int(np.ceil(np.log(most / least) / np.log(SPREAD_RATIO)))
-        return np.concatenate([[0.0], np.geomspace(least, most, steps + 1)])
+        widest = (self.upper - self.lower) / 2
+        least = min(0.1 * float(np.sqrt(variance.min())), 0.03 * widest)
+        steps = int(np.ceil(np.log(widest / least) / np.log(SPREAD_RATIO)))
+        return np.concatenate([[0.0], np.geomspace(least, widest, steps + 1)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -123,14 +123,14 @@ class NormalPrior:
         three samples.
         """
         # Beyond the ends the center stays, and may go as fast as a trend may.
-        told = np.log10(count) - self.middle
-        away = told if goes_on else np.clip(told, *self.ends)
+        log_count = np.log10(count) - self.middle
+        away = log_count if goes_on else np.clip(log_count, *self.ends)
         center = self.coefficient[:, :1] + self.coefficient[:, 1:] * away
         variance = (
             self.covariance[:, 0, 0][:, None]
             + 2 * self.covariance[:, 0, 1][:, None] * away
             + self.covariance[:, 1, 1][:, None] * away**2
-            + np.multiply.outer((SLOPE * self.spread) ** 2, (told - away) ** 2)
+            + np.multiply.outer((SLOPE * self.spread) ** 2, (log_count - away) ** 2)
         )
 
         return np.clip(center, self.lower, self.upper), variance
@@ -142,8 +142,8 @@ class NormalPrior:
         same; the second half has no weight there.
         """
         # Within the ends both halves are the same, and the first has all the weight.
-        told = np.log10(count) - self.middle
-        inside = (told >= self.ends[0]) & (told <= self.ends[1])
+        log_count = np.log10(count) - self.middle
+        inside = (log_count >= self.ends[0]) & (log_count <= self.ends[1])
         parts = [self.center(count, goes_on=goes_on) for goes_on in (True, False)]
         share = np.stack([np.where(inside, 1.0, GOES_ON), np.where(inside, 0.0, 1 - GOES_ON)])
 

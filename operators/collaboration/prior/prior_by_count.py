@@ -151,16 +151,18 @@ class FittedByCount:
         noise : NoiseShare
             Part of a center's variance that is privacy noise.
         """
-        most = max(float(counts[np.isfinite(counts)].max(initial=1.0)), 1.0)
-        of_class = np.minimum(CLASS_COUNTS[: int(count_class(np.array([int(most)]))[0]) + 1], most)
+        most_samples = max(float(counts[np.isfinite(counts)].max(initial=1.0)), 1.0)
+        of_class = np.minimum(
+            CLASS_COUNTS[: int(count_class(np.array([int(most_samples)]))[0]) + 1], most_samples
+        )
         several = len(of_class)
 
         # Components by row, classes of counts by column.
         class_weight = classes.weight[:, None]
-        rest = max(1.0 - float(class_weight.sum()), UNSEEN / models.n_agents)
+        in_normal = max(1.0 - float(class_weight.sum()), UNSEEN / models.n_agents)
         columns = np.ones((1, several))
         normal_weight, normal_center, normal_variance = normal.components(of_class)
-        weight = np.concatenate([rest * normal_weight, class_weight * columns])
+        weight = np.concatenate([in_normal * normal_weight, class_weight * columns])
         center = np.concatenate([normal_center, classes.center[:, None] * columns])
         variance, cautious = (
             np.concatenate([normal_variance, of_classes[:, None] * columns])
@@ -183,10 +185,10 @@ class FittedByCount:
         share = normal.probability
         _, center_variance = normal.center(of_class)
         of_center = share @ (noise.of_center(normal.spread)[:, None] * center_variance)
-        of_center = rest * of_center + in_classes * plain.noise.center
-        of_spread = rest * float(share @ noise.of_squared_spread(normal.spread))
+        of_center = in_normal * of_center + in_classes * plain.noise.center
+        of_spread = in_normal * float(share @ noise.of_squared_spread(normal.spread))
         of_spread += in_classes * float(plain.noise.squared_spread)
-        around = rest * float(share @ normal.spread**2)
+        around = in_normal * float(share @ normal.spread**2)
 
         return cls(
             weight=weight.T[used],
@@ -196,7 +198,7 @@ class FittedByCount:
             start=np.concatenate([[0], np.cumsum(used.sum(axis=1))]),
             noise=np.stack([of_center, of_spread * np.ones(several), around * np.ones(several)]),
             center_variance=normal.center_variance,
-            trend=_described(normal, np.array([n for n in SHOWN if n <= most], np.float64)),
+            trend=_described(normal, np.array([n for n in SHOWN if n <= most_samples], np.float64)),
             plain=plain,
             probability={"same": normal.without_trend, "trend": 1.0 - normal.without_trend},
         )
@@ -216,10 +218,10 @@ class FittedByCount:
         require_between(0, 1, level=level)
         columns = np.empty((7, len(own)))
         component = np.empty(len(own), np.int64)
-        for c, some in self._by_class(own.count):
-            of_part, component[some] = self._answers(c, own, some, level=level)
+        for c, rows in self._by_class(own.count):
+            of_part, component[rows] = self._answers(c, own, rows, level=level)
             for column, answer in zip(columns, of_part, strict=True):
-                column[some] = answer
+                column[rows] = answer
 
         value, lower, upper, size, class_size, membership, noise = columns
         return AgentEstimates(
@@ -275,22 +277,22 @@ class FittedByCount:
 
             for c in np.flatnonzero(np.diff(starts)).tolist():
                 for start in range(starts[c], starts[c + 1], _PART):
-                    part = slice(start, min(start + _PART, starts[c + 1]))
+                    rows = slice(start, min(start + _PART, starts[c + 1]))
                     yield (
                         c,
-                        slice(first + part.start, first + part.stop)
+                        slice(first + rows.start, first + rows.stop)
                         if order is None
-                        else order[part],
+                        else order[rows],
                     )
 
     def _prior(self, c: int) -> MixturePrior:
-        part = slice(self.start[c], self.start[c + 1])
+        of_class = slice(self.start[c], self.start[c + 1])
         width = self.plain.upper - self.plain.lower
         return MixturePrior(
-            weight=self.weight[part],
-            center=self.center[part],
-            variance=self.variance[part],
-            cautious_variance=self.cautious_variance[part],
+            weight=self.weight[of_class],
+            center=self.center[of_class],
+            variance=self.variance[of_class],
+            cautious_variance=self.cautious_variance[of_class],
             width=width,
         )
 
@@ -446,12 +448,12 @@ class PriorByCount(FitOfBins):
             taken for the sampling of one variance that all samples have in common, the mean of what
             these say.
         """
-        some = releases_fit_for_bins(releases, variance)
-        used = releases if some.all() else releases.take(some)
+        usable = releases_fit_for_bins(releases, variance)
+        used = releases if usable.all() else releases.take(usable)
         if len(used) < 2:
             return FittedAlone(self.name)
 
-        of_sample = np.maximum(variance[some] - used.noise_variance, 0.0) * used.count
+        of_sample = np.maximum(variance[usable] - used.noise_variance, 0.0) * used.count
         return self.fit_summary(self.summarize(used), float(f"{of_sample.mean():.12g}"))
 
     def fit_summary(

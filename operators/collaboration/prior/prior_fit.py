@@ -88,7 +88,7 @@ def fit_prior_mixtures(
     again and again. EM polishes every size. Growing in leaps and shrinking one by one finds the classes that adding
     one by one misses.
     """
-    found: list[NormalMixture] = []
+    mixtures: list[NormalMixture] = []
     best = -np.inf
     hopeless = 0
     log_total = float(np.log(points.total))
@@ -96,7 +96,7 @@ def fit_prior_mixtures(
     for spread in np.sort(spreads)[::-1]:
         em = _Em(points.coarser(float(spread)), float(spread), (lower, upper))
         row = list(_shrink(em, *_grow(em, max_components), best))
-        found += row
+        mixtures += row
         of_row = max(m.log_likelihood - (m.size - 0.5) * log_total for m in row)
         best = max(best, of_row)
         # Narrower components can stand for wider ones, but only many of them can: a spread at which
@@ -114,7 +114,7 @@ def fit_prior_mixtures(
         ):
             break
 
-    return found
+    return mixtures
 
 
 def prior_fit_best_spread(points: Points, spreads: Floats) -> float:

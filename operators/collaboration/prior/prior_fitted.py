@@ -256,21 +256,19 @@ class FittedPrior:
     def describe(self) -> dict[str, Any]:
         """Public: the fitted population as plain data, for an event or a dashboard."""
         grid = np.linspace(self.lower, self.upper, DENSITY_POINTS)
-        columns = (self.best_weight, self.best_center, np.sqrt(self.best_variance - self.spread**2))
+        stddev = np.sqrt(self.best_variance - self.spread**2)
+        columns = (self.best_weight, self.best_center, stddev)
+        components = [
+            {"weight": weight, "center": center, "spread": self.spread, "center_stddev": known_to}
+            for weight, center, known_to in zip(*(c.tolist() for c in columns), strict=True)
+        ]
+
         return {
             "method": "pooled_prior",
             "n_agents": self.n_agents,
-            "n_components": len(self.best_weight),
+            "n_components": len(components),
             "spread": self.spread,
-            "components": [
-                {
-                    "weight": float(w),
-                    "center": float(c),
-                    "spread": self.spread,
-                    "center_stddev": float(s),
-                }
-                for w, c, s in zip(*columns, strict=True)
-            ],
+            "components": components,
             "spread_probability": [
                 {"spread": s, "probability": p} for s, p in self.spread_probability.items()
             ],

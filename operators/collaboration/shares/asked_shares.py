@@ -108,12 +108,12 @@ class ShareQueries:
         quantiles = np.zeros((n, len(self.quantiles), 3))
         exceeds = np.zeros((n, len(self.settings.exceeds), 3))
         for start in range(0, n, CHUNK):
-            part = slice(start, start + CHUNK)
-            found = shares(part)
+            rows = slice(start, start + CHUNK)
+            posterior = shares(rows)
             for i, q in enumerate(self.quantiles):
-                quantiles[part, i] = self.law.quantile(found, q, level=self.level)
+                quantiles[rows, i] = self.law.quantile(posterior, q, level=self.level)
 
             for i, threshold in enumerate(self.settings.exceeds):
-                exceeds[part, i] = self.law.exceedance(found, threshold, level=self.level)
+                exceeds[rows, i] = self.law.exceedance(posterior, threshold, level=self.level)
 
         return SharesAnswers(quantiles, exceeds)

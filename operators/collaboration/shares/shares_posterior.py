@@ -110,12 +110,12 @@ def _mixed(prior: SharesPrior, stratum: int, counts: Ints, of_cell: Ints) -> tup
     what it may be off.
     """
     n = counts.sum(axis=1).astype(np.float64)
-    found = np.zeros((9, len(n)))
+    terms_of_worth = np.zeros((9, len(n)))
 
-    for one, chance in _chances(prior, stratum, counts, of_cell):
-        a = one / (one + n)
-        b = 1 / (one + n)
-        left = 1 / (one + n + 1)
+    for worth, chance in _chances(prior, stratum, counts, of_cell):
+        a = worth / (worth + n)
+        b = 1 / (worth + n)
+        left = 1 / (worth + n + 1)
         rest = 1 - left
 
         terms = (
@@ -129,9 +129,9 @@ def _mixed(prior: SharesPrior, stratum: int, counts: Ints, of_cell: Ints) -> tup
             left**2,
             a**2,
         )
-        found += chance * np.stack(terms)
+        terms_of_worth += chance * np.stack(terms)
 
-    return tuple(found[:, :, None])
+    return tuple(terms_of_worth[:, :, None])
 
 
 def _chances(
@@ -144,9 +144,9 @@ def _chances(
     n = counts.sum(axis=1)
     log = np.empty((len(worth), len(n)))
 
-    for i, one in enumerate(worth):
-        alpha = one * prior.mean[stratum]
-        log[i] = np.log(weight[i]) + gammaln(one) - gammaln(one + n)
+    for i, samples in enumerate(worth):
+        alpha = samples * prior.mean[stratum]
+        log[i] = np.log(weight[i]) + gammaln(samples) - gammaln(samples + n)
         log[i] += np.cumsum(gammaln(alpha + counts) - gammaln(alpha), axis=1)[
             :, -1
         ]  # whatever the number of rows

@@ -26,9 +26,9 @@ def simplex_projection(shares: Floats) -> Floats:
     falling = np.sort(shares)[::-1]
     over = (np.cumsum(falling) - 1) / np.arange(1, len(shares) + 1)
     last = np.flatnonzero(falling > over)[-1]
-    found = np.maximum(shares - over[last], 1e-4 / len(shares))
+    projected = np.maximum(shares - over[last], 1e-4 / len(shares))
 
-    return np.asarray(found / found.sum())
+    return np.asarray(projected / projected.sum())
 
 
 def positive_shares(mean: Floats, stddev: Floats) -> Floats:
@@ -50,25 +50,25 @@ def positive_shares(mean: Floats, stddev: Floats) -> Floats:
     for none in SPARSE:
         for typical in TYPICAL:
             at = mean / stddev - stddev / typical
-            some = (
+            positive = (
                 flat
                 + 0.5 * at * at
                 + log_ndtr(at)
                 + np.log(stddev * (1 - none) / typical)
                 + _HALF_LOG
             )
-            both = np.logaddexp(flat + np.log(none), some)
+            both = np.logaddexp(flat + np.log(none), positive)
 
             hazard = np.exp(-0.5 * at * at - _HALF_LOG - log_ndtr(at))
             log.append(float(both.sum()))
-            means.append(np.exp(some - both) * stddev * (at + hazard))
+            means.append(np.exp(positive - both) * stddev * (at + hazard))
 
     chances = np.exp(np.array(log) - max(log))
     chances /= chances.sum()
-    found = np.tensordot(chances, np.array(means), 1)
-    found = np.maximum(found, 1e-5)
+    posterior_mean = np.tensordot(chances, np.array(means), 1)
+    posterior_mean = np.maximum(posterior_mean, 1e-5)
 
-    return np.asarray(found / found.sum())
+    return np.asarray(posterior_mean / posterior_mean.sum())
 
 
 CONCENTRATIONS = np.geomspace(0.5, 5000.0, 33)
@@ -248,7 +248,7 @@ def fit_shares_prior(found: NoisedShares, widths: Floats) -> SharesPrior:
         return SharesPrior.alone(widths)
     found = found.take(used)
     n = found.samples.astype(np.float64)
-    some = np.unique(np.linspace(0, len(n) - 1, min(len(n), MOST_LOOKED_AT)).astype(np.int64))
+    looked_at = np.unique(np.linspace(0, len(n) - 1, min(len(n), MOST_LOOKED_AT)).astype(np.int64))
     weight = n * n / (n + found.variance)
     mean = simplex_projection((found.counts * (weight / n)[:, None]).sum(0) / weight.sum())
     concentration = 20.0
@@ -259,13 +259,13 @@ def fit_shares_prior(found: NoisedShares, widths: Floats) -> SharesPrior:
         estimate = mean + basis @ off
         mean = simplex_projection(estimate)
         roots, basis = _spread(mean)
-        chances = _concentration(found.take(some), mean, roots, basis)
+        chances = _concentration(found.take(looked_at), mean, roots, basis)
         concentration = float(np.exp(chances @ np.log(CONCENTRATIONS)))
 
     moved, unknown, apart = _strata(found, mean, roots, basis, concentration)
     middle = mean + moved @ basis.T
-    stratum = shares_stratum(found.samples[some])
-    chances = _concentration(found.take(some), middle[stratum], roots, basis)
+    stratum = shares_stratum(found.samples[looked_at])
+    chances = _concentration(found.take(looked_at), middle[stratum], roots, basis)
     errors = np.sqrt((unknown + variance) @ (basis**2).T)
     means = [*map(positive_shares, estimate + moved @ basis.T, errors)]
     keep = chances >= LEAST_WEIGHT

@@ -34,12 +34,14 @@ def valid_quantiles(quantiles: object) -> tuple[float, ...]:
     >>> valid_quantiles([0.9, ".5"])
     (0.5, 0.9)
     """
-    found = tuple(sorted({*valid_floats("quantiles", quantiles)}))
-    for one in found:
-        require(0 < one < 1, "quantiles", "lie in (0, 1)", one)
+    spelled = tuple(sorted({*valid_floats("quantiles", quantiles)}))
+    for quantile in spelled:
+        require(0 < quantile < 1, "quantiles", "lie in (0, 1)", quantile)
 
-    require(len(found) <= MOST_QUANTILES, "quantiles", f"be at most {MOST_QUANTILES}", len(found))
-    return found
+    require(
+        len(spelled) <= MOST_QUANTILES, "quantiles", f"be at most {MOST_QUANTILES}", len(spelled)
+    )
+    return spelled
 
 
 @dataclass(frozen=True)
@@ -116,8 +118,8 @@ class BinnedLaw:
         )
         under[:, -1] = 1.0
 
-        value, place = _inverse(under, ends, np.full(len(under), q))
-        worth = self._worth(found, under, place)
+        value, bin_of_value = _inverse(under, ends, np.full(len(under), q))
+        worth = self._worth(found, under, bin_of_value)
         low, high = (_crossing(q, side)(worth) for side in (0.5 - level / 2, 0.5 + level / 2))
 
         normal = ndtri(0.5 + level / 2) * np.sqrt(q * (1 - q) / (worth + 1))
@@ -125,10 +127,10 @@ class BinnedLaw:
             np.minimum(low, q - normal).clip(0.0),
             np.maximum(high, q + normal).clip(max=1.0),
         )
-        lower, at = _inverse(under, ends, low)
-        lower -= step[at] * wider
-        upper, at = _inverse(under, ends, high)
-        upper += step[at] * wider
+        lower, bin_of_end = _inverse(under, ends, low)
+        lower -= step[bin_of_end] * wider
+        upper, bin_of_end = _inverse(under, ends, high)
+        upper += step[bin_of_end] * wider
 
         return np.stack(
             [value, np.clip(lower, self.lower, value), np.clip(upper, value, self.upper)], axis=1
@@ -177,12 +179,12 @@ class BinnedLaw:
 def _inverse(under: Floats, ends: Floats, target: Floats) -> tuple[Floats, np.ndarray]:
     """Give where each row's distribution reaches its target, and in which bin that is."""
     rows = np.arange(len(under))
-    place = np.clip((under[:, 1:] < target[:, None]).sum(axis=1), 0, len(ends) - 2)
-    before = under[rows, place]
-    after = under[rows, place + 1]
-    part = np.clip((target - before) / np.maximum(after - before, 1e-300), 0.0, 1.0)
+    bin_index = np.clip((under[:, 1:] < target[:, None]).sum(axis=1), 0, len(ends) - 2)
+    before = under[rows, bin_index]
+    after = under[rows, bin_index + 1]
+    depth = np.clip((target - before) / np.maximum(after - before, 1e-300), 0.0, 1.0)
 
-    return ends[place] + part * (ends[place + 1] - ends[place]), place
+    return ends[bin_index] + depth * (ends[bin_index + 1] - ends[bin_index]), bin_index
 
 
 @lru_cache(maxsize=64)
@@ -202,6 +204,6 @@ def _crossing(q: float, chance: float) -> Callable[[Floats], Floats]:
         high = np.where(exceeds >= chance, middle, high)
         low = np.where(exceeds >= chance, low, middle)
 
-    found = 0.5 * (low + high)
+    middles = 0.5 * (low + high)
     log = np.log(nodes)
-    return lambda worth: np.interp(np.log(worth), log, found)
+    return lambda worth: np.interp(np.log(worth), log, middles)

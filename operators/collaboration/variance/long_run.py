@@ -140,7 +140,7 @@ def long_run_variance(pool: VariancePosterior, own: OwnSamples, some: Ints) -> L
     batches, and their degrees of freedom, make intervals that cover.
     """
     unit = pool.median
-    found = np.empty((4, len(some)), np.float32)
+    columns = np.empty((4, len(some)), np.float32)
     table = _PublicFactor.of(pool, unit)
     log = own.block_log[some]
     order = np.argsort(log.astype(np.uint8), kind="stable")
@@ -149,11 +149,11 @@ def long_run_variance(pool: VariancePosterior, own: OwnSamples, some: Ints) -> L
     for level in np.flatnonzero(np.diff(starts)).tolist():
         expected = long_run_expected(level)
         for start in range(starts[level], starts[level + 1], _TOGETHER):
-            part = order[start : min(start + _TOGETHER, starts[level + 1])]
-            few = np.repeat(part, 2) if len(part) == 1 else part
-            found[:, few] = _of_level(own, some[few], expected, table, unit)
+            rows = order[start : min(start + _TOGETHER, starts[level + 1])]
+            few = np.repeat(rows, 2) if len(rows) == 1 else rows
+            columns[:, few] = _of_level(own, some[few], expected, table, unit)
 
-    return LongRunVariance(found[0], unit * found[1].astype(np.float64), found[2], found[3])
+    return LongRunVariance(columns[0], unit * columns[1].astype(np.float64), columns[2], columns[3])
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +169,9 @@ class _PublicFactor:
 
     @classmethod
     def of(cls, pool: VariancePosterior, unit: float) -> _PublicFactor:
-        known = pool if pool.long_run is None else pool.long_run
-        log_variance = np.log(known.variance / unit)
-        weight = known.weight
+        everyone = pool if pool.long_run is None else pool.long_run
+        log_variance = np.log(everyone.variance / unit)
+        weight = everyone.weight
         mean = float(weight @ log_variance)
 
         low = np.log(_LEAST)
@@ -194,9 +194,9 @@ class _PublicFactor:
 
     def read(self, log_variance: _Floats32) -> _Floats32:
         """Read the table at the nearest node: it changes little from one to the next."""
-        place = log_variance * np.float32(1 / _STEP)
-        place += np.float32(0.5 - self.low / _STEP)
-        return np.asarray(self.values.take(place.astype(np.int32), mode="clip"), np.float32)
+        node = log_variance * np.float32(1 / _STEP)
+        node += np.float32(0.5 - self.low / _STEP)
+        return np.asarray(self.values.take(node.astype(np.int32), mode="clip"), np.float32)
 
 
 def _of_level(
@@ -267,8 +267,8 @@ def _quantiles() -> _Floats32:
 
 def _wider(degrees: _Floats32) -> _Floats32:
     """Give the squared ratio of the 95 % quantiles of Student's t and of the normal distribution, within .1 %."""
-    place = np.float32(_NODES * LEAST_DEGREES) / degrees + np.float32(0.5)
-    return _quantiles().take(place.astype(np.int32), mode="clip")
+    node = np.float32(_NODES * LEAST_DEGREES) / degrees + np.float32(0.5)
+    return _quantiles().take(node.astype(np.int32), mode="clip")
 
 
 def variances_of_own(
@@ -300,24 +300,24 @@ def variances_of_own(
     if not own.energies.shape[1]:
         return interval, value
 
-    some = np.flatnonzero((own.energy_degrees[:, 0] > 0) & (own.squared_deviations > 0))
-    if not len(some):
+    dependent = np.flatnonzero((own.energy_degrees[:, 0] > 0) & (own.squared_deviations > 0))
+    if not len(dependent):
         return interval, value
-    found = long_run_variance(pool, own, some)
-    usual = short[some]
+    long_run = long_run_variance(pool, own, dependent)
+    usual = short[dependent]
     unit = pool.median
-    q = found.independent
+    q = long_run.independent
 
     # Half the mean squared difference of pairs is `1 - r` times the variance of the samples.
-    of_samples = own.squared_deviations[some] / (own.count[some] - 1)
-    correlation = 1 - own.energies[some, 0] / of_samples
+    of_samples = own.squared_deviations[dependent] / (own.count[dependent] - 1)
+    correlation = 1 - own.energies[dependent, 0] / of_samples
     least = np.clip(1 + correlation, 0.0, 1.0) ** 2 * usual
 
-    long = np.maximum(found.mean * _wider(found.degrees), least)
-    interval[some] = q * usual + (1 - q) * long
+    long = np.maximum(long_run.mean * _wider(long_run.degrees), least)
+    interval[dependent] = q * usual + (1 - q) * long
 
     log = np.log((usual / unit).astype(np.float32))
-    geometric = unit * np.exp(q * log + (1 - q) * found.log).astype(np.float64)
-    value[some] = np.minimum(usual, np.maximum(geometric, least))
+    geometric = unit * np.exp(q * log + (1 - q) * long_run.log).astype(np.float64)
+    value[dependent] = np.minimum(usual, np.maximum(geometric, least))
 
     return interval, value

@@ -94,11 +94,11 @@ def long_run_of_pool(
         ]
     )
     independent = float(weight[: len(same)].sum() / weight.sum())
-    kept = weight > LEAST_POINT * weight.max()
-    variance = np.concatenate([votes.variance, np.exp(grid)])[kept]
+    likely = weight > LEAST_POINT * weight.max()
+    variance = np.concatenate([votes.variance, np.exp(grid)])[likely]
 
     return VariancePosterior(
-        variance=variance, weight=weight[kept] / weight[kept].sum()
+        variance=variance, weight=weight[likely] / weight[likely].sum()
     ), independent
 
 
@@ -223,15 +223,15 @@ def pooled_own_means(
         # Values are not widened for few degrees, as intervals are.
         value = np.minimum(value / student_factor_of_own(pool, own) ** 2, most)
 
-    some = own.count > 0
+    sampled = own.count > 0
     return OwnMeans(
-        agent=own.agent[some],
-        count=own.count[some],
-        mean=own.mean[some],
-        variance=interval[some] / own.count[some],
-        ahead=own.ahead[some],
-        value_variance=value[some] / own.count[some],
-        early_mean=own.early_mean[some],
+        agent=own.agent[sampled],
+        count=own.count[sampled],
+        mean=own.mean[sampled],
+        variance=interval[sampled] / own.count[sampled],
+        ahead=own.ahead[sampled],
+        value_variance=value[sampled] / own.count[sampled],
+        early_mean=own.early_mean[sampled],
     )
 
 
@@ -380,9 +380,9 @@ class PooledVariance:
             )
 
         # Points with hardly any weight leave.
-        kept = density[0] > LEAST_POINT * density[0].max()
-        mass, degrees, ties = density[:, kept]
-        variance = np.broadcast_to(width**2 * np.exp(log_variance), kept.shape)[kept]
+        likely = density[0] > LEAST_POINT * density[0].max()
+        mass, degrees, ties = density[:, likely]
+        variance = np.broadcast_to(width**2 * np.exp(log_variance), likely.shape)[likely]
 
         return VariancePosterior(
             variance=np.asarray(variance, np.float64),
@@ -458,11 +458,11 @@ def _smooth(log_variance: Floats, cell: Ints, group: Ints, weights: Floats) -> F
     low = int(cell.min())
     groups = len(GROUPS) + 1
     size = int(cell.max()) - low + 1
-    place = group * size + cell - low
-    found = np.stack(
-        [np.bincount(place, row, groups * size).reshape(groups, size) for row in weights]
+    row_and_cell = group * size + cell - low
+    sums = np.stack(
+        [np.bincount(row_and_cell, row, groups * size).reshape(groups, size) for row in weights]
     )
     away = log_variance - CELL * (low + np.arange(size))[:, None]
     near = np.exp(-0.5 * (away / RESOLUTION) ** 2)
 
-    return np.asarray(np.einsum("wgc,cx->wgx", found, near), dtype=np.float64)
+    return np.asarray(np.einsum("wgc,cx->wgx", sums, near), dtype=np.float64)

@@ -135,10 +135,12 @@ def _continuous() -> Floats:
 
 def _mixed(continuous: Floats, ties: Floats, opposites: Floats) -> Floats:
     """Join each law with ties and opposites, of probabilities of shape (k,)."""
-    rest = (1 - ties - opposites)[:, None, None] * continuous
+    continuous_share = (1 - ties - opposites)[:, None, None] * continuous
     shape = (len(ties), len(continuous), 1)
     zero, most = (np.broadcast_to(p[:, None, None], shape) for p in (ties, opposites))
-    rows = np.concatenate([zero, rest[..., :-2], most, rest[..., -2:] + most], axis=2)
+    rows = np.concatenate(
+        [zero, continuous_share[..., :-2], most, continuous_share[..., -2:] + most], axis=2
+    )
 
     return rows.reshape(-1, VOTE_BINS + 2)
 

@@ -205,19 +205,21 @@ def variance_posterior_of_own(
 
     # One point needs no table.
     if len(pool) == 1:
-        found = _shrunk(
+        variance = _shrunk(
             pool.variance, pool.degrees * (count - 1), own.squared_deviations, prior_degrees
         )
     else:
-        found = _OwnTable(pool, prior_degrees).read(count, own.squared_deviations)
+        variance = _OwnTable(pool, prior_degrees).read(count, own.squared_deviations)
 
     # Values that are all at the bounds may be yes/no data: then m (1 - m) is their variance.
     if np.isfinite(pool.lower) and np.isfinite(pool.upper):
-        some, floor = _at_bounds(own, pool.lower, pool.upper)
+        at_bounds, floor = _at_bounds(own, pool.lower, pool.upper)
         floor *= 1.0 if pool.yes_no is None else pool.yes_no
-        found[some] = np.maximum(found[some], _wider(prior_degrees + count[some] - 1.0) * floor)
+        variance[at_bounds] = np.maximum(
+            variance[at_bounds], _wider(prior_degrees + count[at_bounds] - 1.0) * floor
+        )
 
-    return found
+    return variance
 
 
 def student_factor_of_own(
@@ -256,12 +258,12 @@ def _at_bounds(own: OwnSamples, lower: float, upper: float) -> tuple[Ints, Float
     at_bounds = (
         n * share * (1 - share) * width**2 - own.squared_deviations <= AT_BOUNDS * n * width**2
     )
-    some = np.flatnonzero(at_bounds & (n > 0))
+    agents = np.flatnonzero(at_bounds & (n > 0))
 
     # Two pseudo-samples of each kind (Agresti, Coull 1998).
-    shrunk = (n[some] * share[some] + PSEUDO_SAMPLES / 2) / (n[some] + PSEUDO_SAMPLES)
+    shrunk = (n[agents] * share[agents] + PSEUDO_SAMPLES / 2) / (n[agents] + PSEUDO_SAMPLES)
 
-    return some, (shrunk * (1 - shrunk) * width**2)
+    return agents, (shrunk * (1 - shrunk) * width**2)
 
 
 class _OwnTable:
@@ -293,7 +295,7 @@ class _OwnTable:
         ratio = squares / (np.maximum(count - 1, 1) * self._unit)
         level = np.minimum(np.log(np.maximum(ratio, LEAST_RATIO)), MOST_LOG_RATIO) / RATIO_STEP
         cell = np.floor(level).astype(np.int64)
-        part = level - cell
+        depth = level - cell
         first = int(cell.min(initial=cell.max(), where=ratio >= LEAST_RATIO))
         last = (
             int(cell.max()) + 1
@@ -305,7 +307,7 @@ class _OwnTable:
         equal = np.log(self._evaluate(n, np.zeros(1)))[:, 0]
 
         def at(row: Ints) -> Floats:
-            between = table[row, cell] + part * (table[row, cell + 1] - table[row, cell])
+            between = table[row, cell] + depth * (table[row, cell + 1] - table[row, cell])
             return np.where(ratio < LEAST_RATIO, equal[row], between)
 
         low = at(lower)
