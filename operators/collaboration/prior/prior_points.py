@@ -32,7 +32,8 @@ NODE = math.sqrt(3.0)
 three nodes)."""
 _QUARTERS = 4
 _BITS = 31
-_MOST_IN_ONE = 2**62
+_WIDEST = 1 << 48
+_DENSE = 8  # times as many places as entries: tables are faster than sorting
 _SHIFT = 1 << 13  # makes classes positive; 0 is the class of 0
 
 
@@ -263,21 +264,71 @@ def tally_prior_points(keys: tuple[Ints, ...], values: Ints) -> tuple[tuple[Ints
     ([[0, 1], [9, 5]], [[2, 4]])
     """
     if not values.shape[1]:
+        # Keys by their distance from the least, so that they fit into one integer.
         return keys, values
-
-    # Keys by their distance from the least fit into one integer, but for the widest ones.
     low = [int(key.min()) for key in keys]
     shape = [int(key.max()) - least + 1 for key, least in zip(keys, low, strict=True)]
-    if math.prod(shape) < _MOST_IN_ONE:
-        distances = tuple(key - least for key, least in zip(keys, low, strict=True))
-        order = np.argsort(np.ravel_multi_index(distances, shape), kind="stable")
-    else:
-        order = np.lexsort(keys[::-1])
+    size = math.prod(shape)
 
-    ordered = [key[order] for key in keys]
-    starts = _starts(ordered)
-    sums = np.add.reduceat(values[:, order], starts, axis=1)
-    return tuple(key[starts] for key in ordered), sums
+    if size >= 2**62:  # rare: no one integer holds all keys
+        order = np.lexsort(keys[::-1])
+        starts = _starts([key[order] for key in keys])
+        sums = np.add.reduceat(values[:, order], starts, axis=1)
+        return tuple(key[order[starts]] for key in keys), sums
+
+    # All keys as one integer: sums are found by index or by one sort.
+    place = np.ravel_multi_index(
+        tuple(key - least for key, least in zip(keys, low, strict=True)), shape
+    )
+    if size <= _DENSE * len(place):  # dense: no sorting
+        used = np.flatnonzero(np.bincount(place, minlength=size))
+        sums = np.zeros((len(values), size), np.int64)
+        for row, value in zip(sums, values, strict=True):
+            np.add.at(row, place, value)
+
+        sums = sums[:, used]
+    else:
+        order = np.argsort(place, kind="stable")
+        starts = _starts([place[order]])
+        used = place[order[starts]]
+        sums = np.add.reduceat(values[:, order], starts, axis=1)
+
+    return tuple(
+        k + least for k, least in zip(np.unravel_index(used, shape), low, strict=True)
+    ), sums
+
+
+def count_prior_point_cells(group: Ints, cell: Ints) -> tuple[Ints, Ints, Ints]:
+    """Count how often each cell of each group occurs; in increasing order of group and cell.
+
+    Examples
+    --------
+    >>> [part.tolist() for part in count_prior_point_cells(np.array([7, 3, 7]), np.array([5, 9, 5]))]
+    [[3, 7], [9, 5], [1, 2]]
+    """
+    # Where groups are dense, each has a stretch of a table.
+    low = int(group.min())
+    width = int(cell.max()) - int(cell.min())
+    if int(group.max()) - low <= _DENSE * len(group) and width < _WIDEST:
+        present = np.bincount(group - low) > 0
+        groups = np.flatnonzero(present)
+        of = (np.cumsum(present) - 1)[group - low]
+        first = np.full(len(groups), cell.max())
+        last = np.full(len(groups), cell.min())
+        np.minimum.at(first, of, cell)
+        np.maximum.at(last, of, cell)
+        ends = np.cumsum(last - first + 1)
+
+        if ends[-1] <= _DENSE * len(group):  # no sorting: each group has its stretch
+            start = ends - (last - first + 1)
+            number = np.bincount((start - first)[of] + cell)
+            used = np.flatnonzero(number)
+            of = np.searchsorted(ends, used, side="right")
+
+            return groups[of] + low, used - (start - first)[of], number[used]
+
+    keys, sums = tally_prior_points((group, cell), np.ones((1, len(group)), np.int64))
+    return keys[0], keys[1], sums[0]
 
 
 def _starts(ordered: list[Ints]) -> Ints:

@@ -20,6 +20,7 @@ from meanstream.operators.collaboration.prior.prior_points import (
     CellPoints,
     Points,
     columns_without,
+    count_prior_point_cells,
     prior_point_cell_level,
     prior_point_octave_classes,
     prior_point_octave_means,
@@ -34,7 +35,7 @@ FINER_PEAKS = 2
 """Cells of releases with few Laplace draws are halved that many times."""
 _CLASSES = 1 << 14  # more than there are classes of either part
 _LAWS = _CLASSES * _CLASSES  # groups of one law of the noise
-_BLOCK = 1 << 20  # releases at a time
+_BLOCK = 1 << 15  # releases at a time: what is computed of them stays in the cache
 _ARRAYS = ("rows", "group", "cell", "number", "group_of_sums", "sums")
 
 
@@ -334,38 +335,62 @@ class ReleaseBins:
         if not self._rows.shape[1]:
             return
 
-        # The rows leave before they are counted; few at a time, as the arrays between are large.
-        rows = self._rows
-        self._rows = np.zeros((4, 0))
-        for start in range(0, rows.shape[1], _BLOCK):
-            self._count(*rows[:, start : start + _BLOCK])
+        # The rows leave before they are counted.
+        rows, self._rows = self._rows, np.zeros((4, 0))
+        group, cell = (np.empty(rows.shape[1], np.int64) for _ in range(2))
+        groups = []
+        sums = []
 
-    def _count(self, mean: Floats, count: Floats, noise: Floats, terms: Floats) -> None:
-        """Add releases to their cells and groups."""
+        # In blocks, as the arrays between would be large.
+        for start in range(0, rows.shape[1], _BLOCK):
+            part = slice(start, start + _BLOCK)
+            group[part], cell[part], (keys, values) = self._group_and_cell(rows[:, part])
+            groups.append((keys[2] * _CLASSES + keys[0]) * _CLASSES + keys[1])
+            sums.append(values)
+
+        self._add_bins(
+            count_prior_point_cells(group, cell),
+            (np.concatenate(groups), np.concatenate(sums, axis=1)),
+        )
+
+    def _group_and_cell(self, rows: Floats) -> tuple[Ints, Ints, tuple[tuple[Ints, ...], Ints]]:
+        """Group and cell of each release, and the sums of the groups."""
+        mean, count, noise, terms = rows
         law = terms.astype(np.int64)
         width = self.upper - self.lower
 
         # Classes are octaves of the variances, which are public.
         of_sampling, sampling = prior_point_octave_classes(1 / count)
         of_noise, noise_part = prior_point_octave_classes(noise / width**2)
-        group = (law * _CLASSES + of_sampling) * _CLASSES + of_noise
 
         # Cells are narrower where noise is small: they lose nothing that shows.
-        level = _cell_level(of_noise, law).astype(np.int32)
-        cell = np.floor(np.ldexp((mean - self.lower) / width, -level)).astype(np.int64)
-        values = np.stack([np.ones_like(group), sampling, noise_part])
-        (group, cell), sums = tally_prior_points((group, cell), values)
-        self._add_bins((group, cell, sums[0]), (group, sums))
+        place = np.ldexp((mean - self.lower) / width, -_cell_level(of_noise, law).astype(np.int32))
+        sums = tally_prior_points(
+            (of_sampling, of_noise, law), np.stack([np.ones_like(of_noise), sampling, noise_part])
+        )
+
+        group = (law * _CLASSES + of_sampling) * _CLASSES + of_noise
+        return group, np.floor(place).astype(np.int64), sums
 
     def _add_bins(self, bins: tuple[Ints, Ints, Ints], groups: tuple[Ints, Ints]) -> None:
-        """Add counts of cells and sums of groups; both in order, so that equal contents are equal bytes."""
-        stored = (self._group, self._cell, self._number)
-        *cells, number = (np.concatenate(pair) for pair in zip(stored, bins, strict=True))
-        (self._group, self._cell), (self._number,) = tally_prior_points(tuple(cells), number[None])
+        """Add counts of cells, those in order, and sums of groups."""
+        # Cells and groups are kept in order, so that equal contents are equal bytes.
+        if len(self._group):
+            key = tuple(
+                np.concatenate(both)
+                for both in zip((self._group, self._cell), bins[:2], strict=True)
+            )
+            (self._group, self._cell), number = tally_prior_points(
+                key, np.concatenate([self._number, bins[2]])[None]
+            )
+            self._number = number[0]
+        else:
+            self._group, self._cell, self._number = bins
 
-        group = np.concatenate([self._group_of_sums, groups[0]])
-        sums = np.concatenate([self._sums, groups[1]], axis=1)
-        (self._group_of_sums,), self._sums = tally_prior_points((group,), sums)
+        joined = np.concatenate([self._group_of_sums, groups[0]])
+        (self._group_of_sums,), self._sums = tally_prior_points(
+            (joined,), np.concatenate([self._sums, groups[1]], axis=1)
+        )
 
     def _cells(self, sample_variance: float, trimmed: float) -> Points:
         """Give the classes their total variance; join what is similar enough."""
