@@ -124,6 +124,27 @@ TRIED = {
         word="[added",
         least=1,
     ),
+    "Add a feature to an engine": Tried(
+        place="streaming/engine/added.py",
+        program="from typing import Any\n\nfrom meanstream.streaming.engine.keepers import Keeper\n\n\n"
+        'class Added(Keeper[Any]):\n    """Added."""\n',
+        lines=(
+            (
+                "streaming/agents/agents_engine.py",
+                "from meanstream.streaming.clock import Clock",
+                "from meanstream.streaming.engine.added import Added",
+            ),
+            (
+                "streaming/agents/agents_engine.py",
+                "            EndKeeper(),",
+                "            Added(),",
+            ),
+        ),
+        command=(*AGENTS, "--added", "7"),
+        tests=("tests/streaming/engine/test_keepers.py",),
+        word="in_order",
+        least=1,
+    ),
     "Add a source": Tried(
         place="streaming/sources/added.py",
         program="from meanstream.streaming.sources.formats.csv_file import CsvSource\n\n\n"

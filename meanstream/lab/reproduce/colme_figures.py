@@ -1,4 +1,4 @@
-"""`meanstream reproduce colme` and `ladder`: figures of Yakimenka et al., next to reference values."""
+"""`meanstream reproduce colme` and `ladder`: figures of Yakimenka et al. next to what they print."""
 
 from __future__ import annotations
 

@@ -237,7 +237,7 @@ def shown_point(curve: Curve, results: Sequence[VectorResult]) -> tuple[float, f
 def _measure_file(
     columns: tuple[Path, str, str], samples: int, runs: int, seed: int, say: Say
 ) -> Result:
-    """Measure Fig. 4 on a file of one's own: all schemes, for each epsilon and number of samples."""
+    """Measure Fig. 4 on a file of one's own, by scheme, epsilon and number of samples."""
     from meanstream.lab.simulation.kent_schemes import SCHEMES, own_share_errors
     from meanstream.operators.validation import require_least
 

@@ -8,12 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from meanstream.pipelines.commands.explain.promise_facts import (
-    explain_unit_facts,
-    explain_unit_lines,
-    planned_with_covariates,
-    planned_with_covariates_line,
-)
 from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
 from meanstream.pipelines.options.declaration import INPUT, PRIVACY, cli_option
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
@@ -255,6 +249,7 @@ class PlanAgentsOptions:
         from dataclasses import replace
 
         from meanstream.operators.forecast.together_forecast import forecast_together
+        from meanstream.pipelines.commands.explain.promise_facts import planned_with_covariates
         from meanstream.streaming.agents.declared_covariates import read_covariates_file
 
         if self.covariates is None:
@@ -327,6 +322,12 @@ def plan_agents(options: PlanAgentsOptions) -> None:
         --mean 10 --epsilon 1 --quantiles .5,.9 --exceeds 30
       meanstream plan agents --config run.yaml --agents 4000 --sizes lognormal:80,1 --spread 6
     """  # noqa: D301 - click reads the escape
+    from meanstream.pipelines.commands.explain.promise_facts import (
+        explain_unit_facts,
+        explain_unit_lines,
+        planned_with_covariates_line,
+    )
+
     with refusing_options():
         settings = options.settings()
         forecast = options.forecast(settings)

@@ -122,7 +122,7 @@ class JsonFormat:
             return odd
         return None
 
-    def parse_block(self, block: LineBlock, rejects: Rejects) -> Parsed:  # noqa: ARG002 - all records are good here
+    def parse_block(self, block: LineBlock, rejects: Rejects) -> Parsed:  # noqa: ARG002
         """Read all records at once.
 
         By msgspec if they are alike, or by pyarrow with the types of the first one.
@@ -165,11 +165,7 @@ class JsonFormat:
             raise pa.ArrowInvalid("objects are not records")
         raw = {part: arrow_part(table, paths) for part, paths in self._places.items()}
         for part, column in raw.items():
-            column.validate(full=True)
-            if mapping_kind(part) == "value" and not pa.types.is_floating(column.type):
-                continue  # a text is read as one
-            if mapping_kind(part) == "value" and not np.isfinite(column.drop_null()).all():
-                raise pa.ArrowInvalid("a number beyond all floats, or none")
+            _check_column(part, column)
 
         return raw, block.number
 
@@ -278,6 +274,15 @@ def _piece_bytes(block: LineBlock) -> int:
     # No piece is shorter than two records.
     longest = int(np.diff(block.end, prepend=0).max())
     return min(max(_PIECE, 2 * longest), len(block.data) + 1)
+
+
+def _check_column(part: str, column: pa.ChunkedArray) -> None:
+    """Refuse a column that is not what its type says, or has a number beyond all floats."""
+    column.validate(full=True)
+    if mapping_kind(part) != "value" or not pa.types.is_floating(column.type):
+        return  # a text is read as one
+    if not np.isfinite(column.drop_null()).all():
+        raise pa.ArrowInvalid("a number beyond all floats, or none")
 
 
 def _arrow_type(part: str, value: Any) -> pa.DataType:  # noqa: PLR0911

@@ -125,7 +125,8 @@ class Consensus:
     >>> truth = np.repeat([0.2, 0.8], 50)
     >>> one, agent = np.ones(100, dtype=np.int64), np.arange(100)
     >>> releases = ReleaseColumns(agent=agent, index=one, count=100 * one, total=one,
-    ...                           mean=truth + rng.normal(0, 0.07, 100), noise_variance=np.full(100, 0.0024))
+    ...                           mean=truth + rng.normal(0, 0.07, 100),
+    ...                           noise_variance=np.full(100, 0.0024))
     >>> own = OwnMeans(agent=agent, count=100 * one, mean=truth + rng.normal(0, 0.05, 100),
     ...                variance=np.full(100, 0.0025))
     >>> answer = Consensus().fit(releases, np.full(100, 0.0049)).estimate(own)
@@ -209,6 +210,20 @@ class Consensus:
         return PartnerEdges(edges.one[passed], edges.other[passed])
 
 
+class _Heard(NamedTuple):
+    """Public but for who hears it: what the others of a class say; one entry each.
+
+    Mean, inverse variance, the part of the variance that is privacy noise, how many releases it is
+    worth, and `FittedConsensus.sums`.
+    """
+
+    mean: Floats
+    weight: Floats
+    noise: Floats
+    worth: Floats
+    sums: Floats
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedConsensus:
     """Public: what each agent's class says without it, by the agent's number.
@@ -232,33 +247,24 @@ class FittedConsensus:
     def estimate(self, own: OwnMeans, *, level: float = 0.95) -> AgentEstimates:
         """Private: each agent's mean over its class, for that agent only."""
         mean = own.mean - self.center
-        others, variance, noise, worth, *of_partners = self._rows(own)
-
-        # Whose own mean the class does not fit learns alone: releases were too noisy to show it.
-        fits = np.abs(mean - others) < FITS * np.sqrt(own.variance + variance)
-        heard = np.isfinite(variance) & fits
-        variance = np.where(heard, variance, np.inf)
-        others = np.where(heard, others, mean)
+        heard = self._heard(own, mean)
         own_precision = 1 / np.maximum(own.variance, 1e-300)
-        weight = 1 / variance
-        total = own_precision + weight
+        total = own_precision + heard.weight
         alone = total <= 0
 
         with np.errstate(invalid="ignore", divide="ignore"):
-            value = np.where(alone, mean, (own_precision * mean + weight * others) / total)
-            of_noise = np.where(alone, 0.0, (weight / total) ** 2 * noise)
+            value = np.where(
+                alone, mean, (own_precision * mean + heard.weight * heard.mean) / total
+            )
+            share = np.where(alone, 0.0, heard.weight / total)
             gain = np.where(np.isfinite(own.variance), own.variance * total, 1.0)
-
-        # What partners differ by, scaled to the weight that the whole class has.
-        precision, moment, number, squares, spread = np.where(heard, of_partners, 0.0)
-        quantile = _quantile(self.significance, own.count)
-        about_own = np.maximum(spread - 2 * mean * moment + mean**2 * precision, 0.0)
-        partners = ClassSums(precision, moment, number, squares, about_own)
-        between = partners.between(mean, own_precision, quantile)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            share = np.where(alone, 0.0, weight / total)
             lower, upper = interval_of_members(
-                value, mean, own.variance, weight=weight, differ=share**2 * between, level=level
+                value,
+                mean,
+                own.variance,
+                weight=heard.weight,
+                differ=share**2 * self._differ(own, mean, heard),
+                level=level,
             )
 
         return AgentEstimates(
@@ -267,11 +273,35 @@ class FittedConsensus:
             upper=upper + self.center,
             level=level,
             effective_class_size=gain,
-            class_size=np.where(heard, 1.0 + worth, 1.0),
+            class_size=1.0 + heard.worth,
             component=np.full(len(own), -1, dtype=np.int64),
             membership=np.ones(len(own)),
-            noise_half_width=half_width_alone(np.where(heard, of_noise, 0.0), level),
+            noise_half_width=half_width_alone(share**2 * heard.noise, level),
         )
+
+    def _heard(self, own: OwnMeans, mean: Floats) -> _Heard:
+        """Give what each agent's class says; nothing to those whose own mean it does not fit."""
+        others, variance, noise, worth, *sums = self._rows(own)
+
+        # A class that does not fit: releases were too noisy to show it.
+        fits = np.abs(mean - others) < FITS * np.sqrt(own.variance + variance)
+        heard = np.isfinite(variance) & fits
+
+        return _Heard(
+            mean=np.where(heard, others, mean),
+            weight=np.where(heard, 1 / variance, 0.0),
+            noise=np.where(heard, noise, 0.0),
+            worth=np.where(heard, worth, 0.0),
+            sums=np.where(heard, sums, 0.0),
+        )
+
+    def _differ(self, own: OwnMeans, mean: Floats, heard: _Heard) -> Floats:
+        """Bound the variance of what accepted partners differ by."""
+        precision, moment, number, squares, spread = heard.sums
+        about_own = np.maximum(spread - 2 * mean * moment + mean**2 * precision, 0.0)
+        partners = ClassSums(precision, moment, number, squares, about_own)
+        own_precision = 1 / np.maximum(own.variance, 1e-300)
+        return partners.between(mean, own_precision, _quantile(self.significance, own.count))
 
     def describe(self) -> dict[str, Any]:
         """Public: how many releases were mixed; consensus fits no population model."""
