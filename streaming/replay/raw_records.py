@@ -96,7 +96,7 @@ def write_raw_records(
     outside = "be a file outside of a folder of events"
     require(path.parent.suffix != ".parquet", "raw_to", outside, str(path))
 
-    with new_file(path, "raw_to", refused=ValueError, failed=ValueError) as file:
+    with new_file(path, "raw_to", refused=ValueError, failed=None) as file:
         if head is not None:
             file.write(head + b"\n")
 

@@ -271,11 +271,12 @@ def new_file(
     *,
     mode: int = 0o600,
     refused: type[Exception] = StoreError,
-    failed: type[Exception] = CopyFailedError,
+    failed: type[Exception] | None = CopyFailedError,
 ) -> Iterator[BinaryIO]:
     """Make a file that is not there yet, whole or not at all; by default for its owner alone.
 
-    A place that is taken, or cannot be written to, is `refused`; a fault of writing has `failed`.
+    A place that is taken, or cannot be written to, is `refused`; a fault of writing has
+    `failed`, or goes on as it is.
     """
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -294,7 +295,7 @@ def new_file(
             os.fsync(descriptor)
     except BaseException as error:
         path.unlink()
-        if isinstance(error, OSError):
+        if isinstance(error, OSError) and failed is not None:
             raise failed(f"{name} must be writable, got {str(path)!r} ({error.strerror})") from None
 
         raise

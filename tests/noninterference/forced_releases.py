@@ -30,10 +30,8 @@ def forced_releases() -> Iterator[None]:
         return version(self, nothing, nothing)
 
     def forced_noised(self: Any, agent: Any, index: Any, now: Any, fresh: Any) -> Any:
-        middle = (now.count * (self.settings.grid.span // 2)).astype(np.int64)
-        return noised(
-            self, agent, index, of_agents._Now(now.count, middle, now.time, now.squares), fresh
-        )
+        middle = (now.number * (self.settings.grid.span // 2)).astype(np.int64)
+        return noised(self, agent, index, now._replace(total=middle), fresh)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(KeyedNoise, "version_of", forced_version)

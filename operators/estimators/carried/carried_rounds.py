@@ -79,7 +79,7 @@ class Carried(EstimatorTraits):
     --------
     >>> first = Carried(epsilon=1.0, users=3000)
     >>> [stage.name for stage in first.rounds], first.shares
-    (['on the bounds', 'spread'], (0.9556, 0.0444))
+    (['on the bounds', 'spread'], (0.9729, 0.0271))
     """
 
     name = "repeating"

@@ -81,8 +81,9 @@ def test_it_is_refused_with_the_reason_where_too_little_can_be_learned() -> None
         Plan(epsilon=1.0, users=20_000, sizes="unkown", between_users=0.0)
 
 
-def test_nothing_declared_is_one_report_of_each_user_which_needs_no_sizes() -> None:
-    assert plan(between_users=None).describe()["kind"] == "one_shot"
+def test_nothing_declared_needs_no_sizes() -> None:
+    assert plan(2_000, between_users=None).describe()["kind"] == "one_shot"
+    assert plan(between_users=None).describe()["kind"] == "watched"
     assert plan(between_users=None, tails="exponential").describe()["kind"] == "adaptive"
 
 

@@ -374,8 +374,8 @@ says, all of them."""
 
 
 def test_names_are_those_of_the_engine() -> None:
-    counted = {*ENGINE_COUNTERS, "rejects", *(name for name in RoundsMetrics.counters)}
-    engine = {*counted, *GAUGES, *DURATIONS, *RoundsMetrics.gauges}
+    counted = {*ENGINE_COUNTERS, "rejects", *RoundsMetrics.families.counters}
+    engine = {*counted, *GAUGES, *DURATIONS, *RoundsMetrics.families.gauges}
     here = {figure.family for figure in (*COUNTERS.values(), *DISTRIBUTIONS.values())}
     assert here - engine == OWN
     assert counted - here == ENGINES, "what the engine counts and a pipeline does not"

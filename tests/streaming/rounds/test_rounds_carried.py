@@ -17,7 +17,7 @@ from meanstream.streaming.store.state_store import Store
 from tests.streaming.support.rounds_world import DAY, RoundsWorld, rounds_settings
 from tests.streaming.support.scripted_source import ScriptedSource
 
-SETTINGS = rounds_settings(estimator="repeating", epsilon=4.0)
+SETTINGS = rounds_settings(estimator="repeating", epsilon=2.0)
 
 
 def samples(days: int = 6, users: int = 400) -> list[tuple[str, float, float]]:

@@ -70,11 +70,11 @@ def repeating(days: int = 6, users: int = 1500) -> list[tuple[str, float, float]
     ]
 
 
-@pytest.mark.parametrize("more", [{}, {"user_budget": 16.0}, {"allowed_lateness": 7200.5}])
+@pytest.mark.parametrize("more", [{}, {"user_budget": 8.0}, {"allowed_lateness": 7200.5}])
 def test_windows_that_repeat_hand_on_what_the_engine_hands_on(
     more: dict[str, float], tmp_path: Path
 ) -> None:
-    world = RoundsWorld(tmp_path, rounds_settings(estimator="repeating", epsilon=4.0, **more))
+    world = RoundsWorld(tmp_path, rounds_settings(estimator="repeating", epsilon=2.0, **more))
     stream = repeating()
     world.run(ScriptedSource(stream))
     shuffled = [stream[place] for place in np.random.default_rng(7).permutation(len(stream))]
