@@ -7,8 +7,10 @@ import itertools
 import json
 import math
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -318,17 +320,38 @@ def run_example(*words: str, folder: Path) -> str:
         pytest.skip(f"{FRAMEWORKS} is missing: make federated")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
     environment.pop("MEANSTREAM_SECRET")
-    ran = subprocess.run(
+    with subprocess.Popen(
         [str(FRAMEWORKS), *words],
         cwd=folder,
         env=environment,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
-        timeout=600,
-    )
-    assert ran.returncode == 0, ran.stdout[-2000:] + ran.stderr[-3000:]
-    return ran.stdout
+        start_new_session=True,
+    ) as running:
+        try:
+            out, err = running.communicate(timeout=150)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)
+
+    assert running.returncode == 0, out[-2000:] + err[-3000:]
+    return out
+
+
+def run_flare(example: str, folder: Path) -> tuple[str, Path]:
+    """Run the example; give what it says and its folder.
+
+    FLARE's simulator stands still in one of twelve runs on a busy machine: a site's answer does not
+    come. Three in a row by chance is once in 1,700.
+    """
+    for attempt in range(3):
+        place = folder / str(attempt)
+        place.mkdir()
+        with suppress(subprocess.TimeoutExpired):
+            return run_example(example, str(place), folder=place), place
+
+    pytest.fail("FLARE's simulator stood still three times")
 
 
 @pytest.mark.servers
@@ -345,21 +368,19 @@ def test_the_example_under_flower(tmp_path: Path) -> None:
 
 @pytest.mark.servers
 def test_the_example_under_nvflare(tmp_path: Path) -> None:
-    said = run_example(
-        str(ROOT / "docs" / "examples" / "federated_nvflare.py"), str(tmp_path), folder=tmp_path
-    )
+    said, folder = run_flare(str(ROOT / "docs" / "examples" / "federated_nvflare.py"), tmp_path)
     lines = said.splitlines()
     assert "4 releases" in lines
     assert sum(line.startswith("site-") and "patients" in line for line in lines) == 4
     for number in range(1, 5):
         checked = meanstream(
-            "ledger", "verify", "--store", str(tmp_path / f"site-{number}.db"), "--json"
+            "ledger", "verify", "--store", str(folder / f"site-{number}.db"), "--json"
         ).json
         assert checked["rows"] == 1
-    code = tmp_path / "raw.py"
+    code = folder / "raw.py"
     code.write_text(RAW)
     assert (
-        run_example(str(code), str(ROOT / "docs" / "examples"), str(tmp_path), folder=tmp_path)
+        run_example(str(code), str(ROOT / "docs" / "examples"), str(folder), folder=folder)
         == "nothing raw\n"
     )
 
