@@ -196,7 +196,13 @@ def promise_as_text(promise: FramePromise) -> str:
     sections = []
     for part in promise.parts():
         width = max((len(name) for name, _ in part.table), default=0)
-        lines = [f"  {name:<{width}}  {value}" for name, value in part.table]
+        indent = " " * (width + 4)
+        lines = [
+            textwrap.fill(
+                value, WIDTH, initial_indent=f"  {name:<{width}}  ", subsequent_indent=indent
+            )
+            for name, value in part.table
+        ]
         text = textwrap.wrap(part.text, WIDTH, initial_indent="  ", subsequent_indent="  ")
         sections.append("\n".join([part.title, *text, *lines]))
 

@@ -47,7 +47,8 @@ class EngineOptions:
         replayed records.
     collaboration : str or Collaboration
         How an agent learns from the releases: "learned_prior", "pooled_prior", "james_stein",
-        "tests" or "none". An object of your own becomes its name, under which this process has it.
+        "tests", "consensus" or "none". An object of your own becomes its name, under which this
+        process has it.
     level : float
         Nominal coverage of the intervals.
     coverage : {"pointwise", "anytime"}

@@ -211,10 +211,10 @@ class Consensus:
 
 
 class _Heard(NamedTuple):
-    """Public but for who hears it: what the others of a class say; one entry each.
+    """Private: what each agent hears of its class, which its own mean decides; one entry each.
 
     Mean, inverse variance, the part of the variance that is privacy noise, how many releases it is
-    worth, and `FittedConsensus.sums`.
+    worth, and `FittedConsensus.sums`. Zeros, and the own mean, where it hears nothing.
     """
 
     mean: Floats
