@@ -1,4 +1,4 @@
-"""Distribution functions at edges of bins and at thresholds: least squares, a smooth fit, certain ends."""
+"""Distribution functions at edges of bins and at thresholds: least squares, and a smooth fit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ADDS_UP = 1e4
 
 @dataclass(frozen=True)
 class CountedVotes:
-    """Public: votes of some users for bins, and into which bin each part between two knots falls.
+    """Public: votes of some users for bins, and the bin of each part between two knots.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class CountedVotes:
     def design(self) -> Floats:
         """Which parts each bin holds, shape (bins, parts)."""
         bins = np.arange(self.votes.bins)[:, np.newaxis]
-        return (self.bin_of_part == bins).astype(np.float64)
+        return np.asarray(self.bin_of_part == bins, np.float64)
 
     @property
     def shares(self) -> Floats:
@@ -69,7 +69,7 @@ class CountedVotes:
         return np.full(bins, (0.5 if bins == 2 else 1.0) / variance)
 
     def likely(self, pseudo_users: float) -> Floats:
-        """Shares as that many more users would make them who are spread evenly (Agresti and Coull)."""
+        """Shares with that many more users, spread evenly (Agresti and Coull)."""
         even = pseudo_users / self.votes.bins
         return (self.reports * nearest_shares(self.shares) + even) / (self.reports + pseudo_users)
 
@@ -87,9 +87,10 @@ def knots_with(depth: int, thresholds: Sequence[float]) -> Floats:
 
 
 def least_squares(sources: Sequence[CountedVotes], pseudo_users: float) -> tuple[Floats, Floats]:
-    """Fit the distribution function at the inner knots without an assumption; give it with its standard error.
+    """Fit the distribution function at the inner knots without an assumption.
 
-    Levels of a tree and thresholds identify every part between two knots.
+    Give it with its standard error. Levels of a tree and thresholds identify every part between
+    two knots.
     """
     design = np.vstack([source.design for source in sources])
     fit = LevelFit(constrained_weights(design, np.concatenate([s.weight for s in sources])))
@@ -103,7 +104,9 @@ def least_squares(sources: Sequence[CountedVotes], pseudo_users: float) -> tuple
 
 
 def smooth_distribution(knots: Floats, sources: Sequence[CountedVotes]) -> tuple[Floats, Floats]:
-    """Fit a distribution function whose density is a random walk; give it at all knots with its standard error.
+    """Fit a distribution function that is as smooth as the votes say.
+
+    Give it at all knots, with its standard error.
 
     Notes
     -----
@@ -118,16 +121,7 @@ def smooth_distribution(knots: Floats, sources: Sequence[CountedVotes]) -> tuple
     """
     width = np.diff(knots)
     walk = np.linalg.cholesky(np.linalg.inv(_walk_precision(knots)))
-
-    # Votes in units of their errors, and what one unit of the walk changes in them.
-    design = np.vstack([source.design for source in sources]) * width
-    root = np.sqrt(np.concatenate([source.weight for source in sources]))
-    shares = np.concatenate([source.shares for source in sources])
-    away = root * (shares - design.sum(axis=1) / 2.0)
-    left, singular, right = np.linalg.svd(
-        root[:, np.newaxis] * (design @ walk), full_matrices=False
-    )
-    along = left.T @ away
+    singular, along, right = _in_directions_of_the_walk(width, walk, sources)
 
     # Evidence of each scale; the posterior under the best.
     spread = 1.0 + np.outer(ROUGHNESS, singular) ** 2
@@ -146,6 +140,21 @@ def smooth_distribution(knots: Floats, sources: Sequence[CountedVotes]) -> tuple
         np.concatenate([[0.0], np.clip(rising, 0.0, 1.0), [1.0]]),
         np.concatenate([[0.0], np.sqrt(np.maximum(variance[:-1], 0.0)), [0.0]]),
     )
+
+
+def _in_directions_of_the_walk(
+    width: Floats, walk: Floats, sources: Sequence[CountedVotes]
+) -> tuple[Floats, Floats, Floats]:
+    """Votes in units of their errors, along directions of what a unit of the walk changes."""
+    design = np.vstack([source.design for source in sources]) * width
+    root = np.sqrt(np.concatenate([source.weight for source in sources]))
+    shares = np.concatenate([source.shares for source in sources])
+    away = root * (shares - design.sum(axis=1) / 2.0)
+
+    left, singular, right = np.linalg.svd(
+        root[:, np.newaxis] * (design @ walk), full_matrices=False
+    )
+    return singular, left.T @ away, right
 
 
 def _walk_precision(knots: Floats) -> Floats:
@@ -173,9 +182,9 @@ def certain_ends(
 
     Notes
     -----
-    The band stands around the isotonic regression, which pools knots that fall. Where the distribution is flat, many
-    knots have nearly the same value. The extreme one of their raw values would often be beyond z errors by chance; the
-    pooled ones are not.
+    The band stands around the isotonic regression, which pools knots that fall. Where the
+    distribution is flat, many knots have nearly the same value. The extreme one of their raw values
+    would often be beyond z errors by chance; the pooled ones are not.
 
     Examples
     --------
@@ -191,7 +200,10 @@ def certain_ends(
 
 
 def crossed_at(rising: Floats, knots: Floats, probability: float) -> tuple[float, int]:
-    """Interpolate where a rising function of the knots reaches a probability; give the knot to its right, too."""
+    """Interpolate where a rising function of the knots reaches a probability.
+
+    Give the number of the knot to its right, too.
+    """
     last = int(np.clip(np.searchsorted(rising, probability, side="right"), 1, len(knots) - 1))
     low = rising[last - 1]
     high = rising[last]

@@ -1,4 +1,4 @@
-"""Quantiles of a population in stages: votes of few users for bins, then bits about thresholds close by."""
+"""Quantiles of a population in stages: few users vote for bins, then thresholds close in."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from meanstream.operators.noise.random_bits import UNIT_53, RandomWords, random_
 from meanstream.operators.records import Bools, Floats
 from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings
 from meanstream.operators.rounds.estimator_traits import BOUNDS, EstimatorTraits
+from meanstream.operators.rounds.round_protocol import Round
 from meanstream.operators.rounds.round_records import Estimate, Public, Reports, Summaries, Tally
 from meanstream.operators.rounds.round_results import (
     Count,
@@ -37,7 +38,7 @@ from meanstream.operators.rounds.round_results import (
     result_added,
     result_unchanged,
 )
-from meanstream.operators.rounds.votes.choice_votes import RandomizedResponseVotes
+from meanstream.operators.rounds.votes.registry import make_votes
 
 if TYPE_CHECKING:
     from meanstream.operators.rounds.user_sizes import SizeDistribution
@@ -59,9 +60,9 @@ ERRORS_APART = 2.0
 
 
 class Searched(StageFound, frozen=True, kw_only=True):
-    """Public: counts of the levels, answers at thresholds so far, and the thresholds of the next stage.
+    """Public: counts of levels, answers at thresholds so far, and the next thresholds.
 
-    An answer is a threshold in steps of the grid, its number of reports, and of those that say below.
+    An answer is a threshold in steps of the grid, its number of reports, and how many say below.
     """
 
     levels: list[Annotated[list[Count], msgspec.Meta(min_length=1)]]
@@ -70,7 +71,7 @@ class Searched(StageFound, frozen=True, kw_only=True):
 
 
 class PilotRound(LevelRound):
-    """One resolution of the pilot; after the last one, the first thresholds.
+    """One resolution of the pilot: every user of this stage votes for the bin of its own mean.
 
     Notes
     -----
@@ -80,12 +81,6 @@ class PilotRound(LevelRound):
     def __init__(self, search: QuantileSearch, level: int) -> None:
         super().__init__(search, level)
         self._search = search
-
-    def decode(self, tally: Tally, public: Public) -> Public | Estimate:
-        """Public: the counts so far; after the last level the thresholds, too."""
-        if self._last:
-            return self._search.searched(self.counted(tally, public), [])
-        return super().decode(tally, public)
 
     def check(self, found: Public, public: Public) -> None:
         """Public: refuse what cannot be counts of this level's reports, or thresholds."""
@@ -100,12 +95,12 @@ class PilotRound(LevelRound):
 
 
 class ThresholdRound:
-    """One set of thresholds: every user of this stage says of one of them whether its own mean is below.
+    """One set of thresholds: every user says whether its own mean is below one of them.
 
     Notes
     -----
-    **Privacy.** Random bits choose the threshold, whatever the user holds. The answer is one bit by randomized response
-    at the settings' epsilon, wherever the thresholds lie. Nobody abstains.
+    **Privacy.** Random bits choose the threshold, whatever the user holds. The answer is one bit by
+    randomized response at the settings' epsilon, wherever thresholds lie. Everyone answers.
     """
 
     def __init__(self, search: QuantileSearch, number: int) -> None:
@@ -117,7 +112,7 @@ class ThresholdRound:
         self._last = number == len(SEARCHES)
 
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:
-        """Private to public: the number of a threshold, and on which side of it the user says to be."""
+        """Private to public: the number of a threshold, and the side that the user names."""
         thresholds = _places(Searched.of(public).thresholds)
 
         # The choice knows nothing of the user: its bits are of another draw than the answer's.
@@ -170,7 +165,7 @@ class ThresholdRound:
 
 
 class QuantileSearch(EstimatorTraits):
-    """Quantiles of users' own means: a tenth of the users votes for bins, the others for sides of close thresholds.
+    """Quantiles of users' own means: a tenth votes for bins, the others for sides of thresholds.
 
     Released to the statistician: one vote or one bit from each user. Answers each quantile with an
     interval, whatever users' numbers of samples and however users differ.
@@ -192,16 +187,17 @@ class QuantileSearch(EstimatorTraits):
 
     Notes
     -----
-    The pilot is a `QuantileTree` of a tenth of the users. Three stages follow. In each, three thresholds stand around
-    every quantile, about two standard errors of the distribution function apart, and a user says of one of them, by
-    randomized response, whether its mean is below. A public hash of the user's id chooses the stage.
+    The pilot is a `QuantileTree` of a tenth of the users. Three stages follow. In each, three
+    thresholds stand around every quantile, about two standard errors of the distribution function
+    apart. A user says of one of them, by randomized response, whether its mean is below. A public
+    hash of the user's id chooses the stage.
 
-    The value is where a smooth fit to all votes reaches the probability (`smooth_distribution`). The interval comes
-    from least squares without smoothing. It ends at the closest edge or threshold at which the distribution function
-    is certainly below or above the probability.
+    The value is where a smooth fit to all votes reaches the probability (`smooth_distribution`).
+    The interval comes from least squares without smoothing. It ends at the closest edge or
+    threshold at which the distribution function is certainly below or above the probability.
 
-    **Privacy.** User-level, local, pure epsilon, for one report: a vote, or a bit by randomized response. Thresholds
-    are a function of reports of other users. That a user took part is public.
+    **Privacy.** User-level, local, pure epsilon, for one report: a vote, or a bit by randomized
+    response. Thresholds are a function of other users' reports. That a user took part is public.
 
     Raises
     ------
@@ -224,8 +220,8 @@ class QuantileSearch(EstimatorTraits):
     name = "quantile_search"
     answers = "quantiles"
     estimand = (
-        "quantiles over users of each user's own mean: every user counts once. The predicted error is that of a median"
-        " of users who are spread evenly over the bounds"
+        "quantiles over users of each user's own mean: every user counts once. The predicted error "
+        "is that of a median of users who are spread evenly over the bounds"
     )
     assumes = BOUNDS
     of_a_paper = False
@@ -255,10 +251,12 @@ class QuantileSearch(EstimatorTraits):
 
         self.depth = tree_depth(epsilon, max(1, int(PILOT * users)))
         self.votes = [level_votes(epsilon, number) for number in range(1, self.depth + 1)]
-        self.bit = RandomizedResponseVotes(epsilon, 2, zero_row=False)
+        self.bit = make_votes("krr", epsilon, 2, zero_row=False)
 
-        pilot = [PilotRound(self, number) for number in range(1, self.depth + 1)]
-        searches = [ThresholdRound(self, number) for number in range(1, len(SEARCHES) + 1)]
+        pilot: list[Round] = [PilotRound(self, number) for number in range(1, self.depth + 1)]
+        searches: list[Round] = [
+            ThresholdRound(self, number) for number in range(1, len(SEARCHES) + 1)
+        ]
         self.rounds = (*pilot, *searches)
         self.shares = (*[PILOT / self.depth] * self.depth, *SEARCHES)
 
@@ -282,6 +280,10 @@ class QuantileSearch(EstimatorTraits):
             "tree_stderr": tree_error(self.epsilon, users, tree_depth(self.epsilon, users)),
             "predicted_stderr": 2.0 * error,
         }
+
+    def voted(self, levels: list[list[int]]) -> Public:
+        """Public: the pilot's counts, and the first thresholds."""
+        return self.searched(levels, [])
 
     def searched(self, levels: list[list[int]], answered: list[list[int]]) -> Public:
         """Public: counts so far, and thresholds around each quantile for the next stage."""
@@ -313,41 +315,37 @@ class QuantileSearch(EstimatorTraits):
             refuse_result("thresholds", f"be {wanted} within the bounds", len(thresholds))
 
     def answer(self, levels: list[list[int]], answered: list[list[int]]) -> Estimate:
-        """Public: the quantiles, from the counts of all levels and the answers at all thresholds."""
+        """Public: the quantiles, from all counts of levels and all answers at thresholds."""
         size = SIDES * len(self.quantiles)
         reports = [level[0] for level in levels]
         reports += [
             sum(answer[1] for answer in answered[first : first + size])
             for first in range(0, len(answered), size)
         ]
-        stages = tuple(
-            {"stage": step.name, "users": number}
-            for step, number in zip(self.rounds, reports, strict=True)
-        )
 
         # A level without reports leaves everything open.
         if min(reports[: self.depth]) == 0:
             nothing = [(0.0, -1.0, 1.0)] * len(self.quantiles)
-            return self._estimate(nothing, sum(reports), stages)
+            return self._estimate(nothing, reports)
 
         knots, rising, _ = self._smooth(levels, answered)
         raw, error = least_squares(self._sources(knots, levels, answered), self._z**2)
         rows = []
 
         for number, quantile in enumerate(self.quantiles):
-            own = {
-                row[0] for i, row in enumerate(answered) if i % size // SIDES == number and row[1]
-            }
-            lower, upper = self._ends(knots, raw, error, quantile, sorted(own))
+            of_quantile = [row for i, row in enumerate(answered) if i % size // SIDES == number]
+            own = sorted({row[0] for row in of_quantile if row[1]})
+            lower, upper = self._ends(knots, raw, error, quantile, own)
+
             value, _ = crossed_at(rising, knots, quantile)
             rows.append((value, min(lower, value), max(upper, value)))
 
-        return self._estimate(rows, sum(reports), stages)
+        return self._estimate(rows, reports)
 
     def _ends(
         self, knots: Floats, raw: Floats, error: Floats, quantile: float, own: Sequence[int]
     ) -> tuple[float, float]:
-        """Give the interval; between a quantile's own thresholds edges of bins know less and are left out."""
+        """Give the interval; edges of bins between a quantile's own thresholds are left out."""
         inner = knots[1:-1]
         kept = np.ones(len(inner), np.bool_)
 
@@ -396,15 +394,14 @@ class QuantileSearch(EstimatorTraits):
 
         return sources
 
-    def _estimate(
-        self,
-        rows: list[tuple[float, float, float]],
-        n_users: int,
-        stages: tuple[dict[str, Any], ...],
-    ) -> Estimate:
+    def _estimate(self, rows: list[tuple[float, float, float]], reports: list[int]) -> Estimate:
         value, lower, upper = np.array(rows).T
+        stages = tuple(
+            {"stage": step.name, "users": number}
+            for step, number in zip(self.rounds, reports, strict=True)
+        )
 
-        # Values in order, as probabilities are; each stays within its interval's hull.
+        # Values are in order, as probabilities are; no interval ends before its value.
         value = np.maximum.accumulate(value)
         upper = np.maximum(upper, value)
 
@@ -416,7 +413,7 @@ class QuantileSearch(EstimatorTraits):
             stderr=(upper - lower) / (2.0 * self._z),
             epsilon=self.epsilon,
             trust=self.trust,
-            n_users=n_users,
+            n_users=sum(reports),
             method=self.name,
             mode=self.mode,
             unclipped=value,

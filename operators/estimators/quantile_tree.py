@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import msgspec
 import numpy as np
@@ -31,10 +31,10 @@ from meanstream.operators.rounds.round_results import (
     refuse_result,
     result_added,
 )
+from meanstream.operators.rounds.votes.registry import Votes
 from meanstream.operators.validation import require
 
 if TYPE_CHECKING:
-    from meanstream.operators.estimators.quantile_search import QuantileSearch
     from meanstream.operators.rounds.user_sizes import SizeDistribution
 
 MOST_QUANTILES = 20
@@ -46,6 +46,18 @@ class Counted(StageFound, frozen=True, kw_only=True):
     levels: list[Annotated[list[Count], msgspec.Meta(min_length=1)]]
 
 
+class VotingTree(Protocol):
+    """What a level knows of the estimator that it belongs to."""
+
+    epsilon: float
+    depth: int
+    votes: list[Votes]
+
+    def voted(self, levels: list[list[int]]) -> Public | Estimate:
+        """Public: what follows from the counts of all levels."""
+        ...
+
+
 class LevelRound:
     """One resolution: every user of this stage votes for the bin of its own mean.
 
@@ -55,7 +67,7 @@ class LevelRound:
     stages found. Nobody abstains.
     """
 
-    def __init__(self, tree: QuantileTree | QuantileSearch, level: int) -> None:
+    def __init__(self, tree: VotingTree, level: int) -> None:
         self.name = f"level {level}"
         self.epsilon = tree.epsilon
         self._tree = tree
@@ -85,7 +97,7 @@ class LevelRound:
         counted = Counted(levels=self.counted(tally, public))
 
         if self._last:
-            return self._tree.answer(counted.levels)
+            return self._tree.voted(counted.levels)
         return counted.plain()
 
     def counted(self, tally: Tally, public: Public) -> list[list[int]]:
@@ -216,7 +228,7 @@ class QuantileTree(EstimatorTraits):
             * math.hypot(error, 1.0 / (math.sqrt(12.0) * BRANCHES**self.depth)),
         }
 
-    def answer(self, levels: Sequence[Sequence[int]]) -> Estimate:
+    def voted(self, levels: list[list[int]]) -> Estimate:
         """Public: the quantiles, from the number of reports and the counts of each level."""
         n = [level[0] for level in levels]
         stages = tuple(
