@@ -311,26 +311,44 @@ def _error(  # noqa: PLR0917 - private
     return float(weights @ squared / weights.sum())
 
 
-def better_together_from(t: Ints, errors: Floats, alone: Floats) -> int | None:
-    """Give the first of these times from which on the error stays below that of learning alone.
+def better_together_from(gain: Callable[[Ints], Floats], steps: int) -> int | None:
+    """Find the time from which on agents err less together than alone, up to a number of steps.
 
-    None if it never does.
+    None if they err more at the last step. The last loss on a coarse grid of times is narrowed by
+    bisection, so that the answer does not depend on the grid.
+
+    Parameters
+    ----------
+    gain : callable
+        From times, ascending, to the error alone less the error together.
+    steps : int
+        At least 2.
 
     Examples
     --------
-    >>> better_together_from(np.array([1, 2, 4, 8]), np.array([1.0, 2.0, 0.5, 0.2]), np.array([1.0, 1.0, 0.9, 0.8]))
-    4
+    >>> better_together_from(lambda t: t - 379.5, 500), better_together_from(lambda t: t - 379.5, 30000)
+    (380, 380)
     """
-    worse = np.flatnonzero(np.asarray(errors) >= np.asarray(alone))
-    first = 0 if not len(worse) else int(worse[-1]) + 1
-
-    if first == len(t):
+    grid = np.unique(np.geomspace(2, steps, _TIMES).round().astype(np.int64))
+    losses = np.flatnonzero(gain(grid) <= 0)
+    if not len(losses):
+        return 2
+    if losses[-1] == len(grid) - 1:
         return None
-    return int(t[first])
+
+    worse, better = grid[losses[-1] : losses[-1] + 2].tolist()
+    while better - worse > 1:
+        middle = (worse + better) // 2
+        if gain(np.array([middle]))[0] > 0:
+            better = middle
+        else:
+            worse = middle
+
+    return int(better)
 
 
 _TIMES = 100
-"""At which the errors of working together and alone are compared."""
+"""At which the errors of working together and alone are compared first."""
 SCHEDULES = ("round_robin", "restricted_round_robin", "broadcast")
 
 
@@ -505,13 +523,16 @@ def _tested(
 ) -> dict[str, Any]:
     """Return the error with the tests, and from which time on it is below that of learning alone."""
     ask = {"agents": agents, "means": means, "sample_variance": sample_variance, "table": table}
-    grid = np.unique(np.geomspace(2, int(t.max()), _TIMES).round().astype(np.int64))
-    errors = error_with_tests(grid, **ask)  # type: ignore[arg-type]
+
+    def errors(times: Ints) -> Floats:
+        return error_with_tests(times, **ask)  # type: ignore[arg-type]
+
+    def gain(times: Ints) -> Floats:
+        return forecast_agents_alone(times, sample_variance) - errors(times)
+
     return {
-        "tested": error_with_tests(t, **ask).tolist(),  # type: ignore[arg-type]
-        "better_together_from": better_together_from(
-            grid, errors, forecast_agents_alone(grid, sample_variance)
-        ),
+        "tested": errors(t).tolist(),
+        "better_together_from": better_together_from(gain, max(int(t.max()), 2)),
     }
 
 
