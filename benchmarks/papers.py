@@ -73,6 +73,11 @@ def _colme() -> list[Item]:
         ("Propositions 1-3, Remark 3", "theory agents --mode paper --agents 15 --steps 300", ""),
         ("Theorem 1", "theory agents --mode paper --agents 15 --steps 300", "better_together_from"),
         *[(f"Fig. {n}", f"reproduce colme --figure {n} --runs 1", "") for n in (2, 3, 4)],
+        (
+            "consensus on a graph (their arXiv 2511.04702)",
+            "theory agents --agents 60 --steps 300",
+            "simulated: simulate agents --collaboration consensus",
+        ),
         ("few partners, lost messages", NONE, "missing"),
     ]
 
