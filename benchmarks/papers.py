@@ -78,7 +78,11 @@ def _colme() -> list[Item]:
             "theory agents --agents 60 --steps 300",
             "simulated: simulate agents --collaboration consensus",
         ),
-        ("few partners, lost messages", NONE, "missing"),
+        (
+            "few partners, lost messages; consensus and message passing ([15])",
+            "reproduce colme --figure partners --runs 1",
+            "on a stream: run agents --partners, --collaboration consensus",
+        ),
     ]
 
     return [Item("ColME", *row) for row in rows]
