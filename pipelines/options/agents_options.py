@@ -202,10 +202,11 @@ class AgentsOptions(AgentSideOptions):
     @property
     def declared_covariates(self) -> "AgentCovariates | None":
         """Public attributes of the agents, read from their file."""
-        from meanstream.streaming.agents.declared_covariates import read_covariates_file
-
         if self.covariates is None:
             return None
+
+        from meanstream.streaming.agents.declared_covariates import read_covariates_file
+
         return read_covariates_file(self.covariates, self.agent)
 
     @property
