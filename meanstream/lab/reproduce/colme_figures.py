@@ -16,6 +16,7 @@ from meanstream.lab.reproduce.figure_runner import (
     paper_data,
     reproduce_figure,
 )
+from meanstream.lab.reproduce.findings import finding_of
 from meanstream.pipelines.options.base import JsonOption
 from meanstream.pipelines.options.declaration import INPUT, OUTPUT, cli_option
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
@@ -169,7 +170,7 @@ def _measure(name: str, runs: int, seed: int, say: Say) -> Result:
         "title": figure.title.format(figure=name),
         "runs": runs,
         "seed": seed,
-        "note": figure.note,
+        "note": figure.note + finding_of(f"colme {name}", panels),
         "panels": panels,
     }
 

@@ -71,7 +71,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
         "none",
     ),
     "test": ("lazy", "eager", "oracle"),
-    "variance": ("known", "released", "from_releases", "bayesian", "jeffreys"),
+    "variance": ("known", "released", "from_releases", "bayesian", "jeffreys", "uniform"),
     "noise": ("gaussian", "laplace"),
     "calibration": ("classical", "analytic"),
 }
@@ -373,7 +373,7 @@ class SimulationConfig:
             self.schedule,
         )
 
-        if self.variance in ("bayesian", "jeffreys"):
+        if self.variance in ("bayesian", "jeffreys", "uniform"):
             ok = self.counter == "pm1" and self.schedule == "round_robin"
             rule = (
                 f"not be {self.variance} with counter {self.counter} and schedule {self.schedule} (eq. 19: pm1, "

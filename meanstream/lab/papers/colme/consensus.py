@@ -360,6 +360,31 @@ def _mixed(edges: PartnerEdges, mean: Floats, variance: Floats, noise: Floats) -
     )
 
 
+def consensus_worth(label: Ints, partners: int = 10) -> Floats:
+    """Count how many releases of equal variance each agent's class is worth to it, if classes are known.
+
+    Parameters
+    ----------
+    label : int array, shape (n,)
+        Class of each agent.
+    partners : int
+        Agents with lower numbers that each picks.
+
+    Examples
+    --------
+    >>> worth = consensus_worth(np.arange(300) % 3)
+    >>> round(float(np.mean(worth))), round(float(worth.max()))
+    (70, 96)
+    """
+    n = len(label)
+    edges = partner_edges(np.arange(n), partners)
+    same = label[edges.one] == label[edges.other]
+    of_class = PartnerEdges(edges.one[same], edges.other[same])
+    _, variance, _, _ = _mixed(of_class, np.zeros(n), np.ones(n), np.zeros(n))
+
+    return np.asarray(1 / variance)
+
+
 def _mixing_matrix(edges: PartnerEdges, n: int) -> csr_array:
     """Metropolis weights: a row and a column add up to 1."""
     from scipy.sparse import coo_array

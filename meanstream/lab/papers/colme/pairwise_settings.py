@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from meanstream.lab.papers.colme.variance_trackers import (
+    PRIORS,
+    VARIANCES,
     Bayesian,
     FromReleases,
-    Jeffreys,
     PrintedFromReleases,
     ReleasedVariance,
 )
@@ -190,7 +191,7 @@ class PairwiseSettings:
     weights : {"last", "mean_of_means", "windowed", "gls"}
     test : {"lazy", "eager", "oracle"}
         Test the agent just asked, everyone at every step, or take given classes.
-    variance : {"known", "released", "from_releases", "bayesian", "jeffreys"}
+    variance : {"known", "released", "from_releases", "bayesian", "jeffreys", "uniform"}
         Where the variance of one sample comes from; all but known use Welch's test.
     corrected : bool
         For from_releases: the unbiased estimator for intervals of unequal length, instead of
@@ -237,10 +238,8 @@ class PairwiseSettings:
             self.test in ("lazy", "eager", "oracle"), "test", "be lazy, eager or oracle", self.test
         )
 
-        schemes = ("known", "released", "from_releases", "bayesian", "jeffreys")
-        require(
-            self.variance in schemes, "variance", f"be one of {', '.join(schemes)}", self.variance
-        )
+        rule = f"be one of {', '.join(VARIANCES)}"
+        require(self.variance in VARIANCES, "variance", rule, self.variance)
 
         common = self.schedule == "round_robin"
         require(
@@ -257,9 +256,8 @@ class PairwiseSettings:
         if self.variance == "released":
             return ReleasedVariance(self.counter, self.fresh_variance, 1.0)
 
-        if self.variance in ("bayesian", "jeffreys"):
-            prior = Bayesian if self.variance == "bayesian" else Jeffreys
-            return prior(self.counter, self.fresh_variance)
+        if self.variance in PRIORS:
+            return Bayesian(self.counter, self.fresh_variance, self.variance)
 
         if self.variance == "from_releases":
             kind = FromReleases if self.corrected else PrintedFromReleases
