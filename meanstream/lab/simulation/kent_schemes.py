@@ -220,12 +220,52 @@ def own_share_errors(
     }
 
 
+def own_mean_errors(
+    data: OwnShares, *, epsilon: float, constant: float, samples: int, runs: int, seed: int
+) -> dict[str, tuple[float, float | None]]:
+    """Measure the mean squared error of the share of one of two categories, by scheme.
+
+    Parameters and Notes are those of `own_share_errors`, but there is one mean: the user level is
+    Algorithms 2 and 3, one item is randomized response, and the other two have Laplace noise. All
+    but the user level are exact.
+    """
+    users = len(data.count)
+    law = SizeDistribution.parse(f"point:{samples}")
+    options = {"votes": "one_hot", "constant": constant, "mode": "paper"}
+    level = build_estimator("kent", epsilon=epsilon, users=users, sizes=law, **options)
+    by_users = []
+    for run in range(runs):
+        rng = np.random.default_rng([seed, run])
+        own = data.drawn(samples, rng)[:, 0] / samples
+        held = vector_law_summaries(2.0 * own - 1.0, np.full(users, samples), rng)
+        by_users.append(_error(level, held, data.truth[:1], rng, run))
+
+    # Samples of a user are drawn without putting any back.
+    number = data.count.sum(axis=1)
+    own = data.count[:, 0] / number
+    within = own * (1.0 - own) / samples * (number - samples) / np.maximum(number - 1, 1)
+    sampling = float(within.sum()) / users**2
+    laplace = 2.0 / epsilon**2
+
+    # A report of one item is true with this probability.
+    true = 1.0 / (1.0 + math.exp(-epsilon))
+    shown = own * true + (1.0 - own) * (1.0 - true)
+    by_items = float((shown * (1.0 - shown)).sum()) / (2.0 * true - 1.0) ** 2 / users**2
+
+    return {
+        "user level": (float(np.mean(by_users)), simulated_rounds_stderr(np.array(by_users))),
+        "one item": (by_items, None),
+        "semi-user level": (sampling + laplace / users, None),
+        "full item level": (sampling + laplace / users / samples, None),
+    }
+
+
 def _error(
     estimator: Estimator, held: Summaries, truth: Floats, rng: np.random.Generator, run: int
 ) -> float:
     stage = assign_protocol_stages(estimator.shares, held.user, b"own data %d" % run)
     estimate = simulate_round_stages(estimator, held, stage, rng)
-    return float(((0.5 * (estimate.unclipped + 1.0) - truth) ** 2).sum())
+    return float(((0.5 * (np.asarray(estimate.unclipped) + 1.0) - truth) ** 2).sum())
 
 
 def _item_level_error(data: OwnShares, epsilon: float, samples: int) -> float:
