@@ -284,6 +284,44 @@ def ball_reach(dimension: int, epsilon: float) -> float:
     return 0.5 * math.sqrt(math.pi) * dimension * math.exp(half) / math.tanh(epsilon / 2)
 
 
+def ball_reports(values: Floats, epsilon: float, rng: np.random.Generator) -> Floats:
+    """Draw Duchi's report of each vector of the unit ball, their equation 25; its mean is the vector.
+
+    A report is a point of a sphere, on the side of the vector or of its opposite, more often on
+    that side by `e^epsilon`. So all reports have one length, `ball_reach`, and the mean of n of
+    them errs by `(reach^2 - |mean|^2) / n`, whether a user reports one item or its own mean.
+
+    Parameters
+    ----------
+    values : float array, shape (n, d)
+    epsilon : float
+    rng : numpy.random.Generator
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> reports = ball_reports(np.tile([0.6, 0.0], (100_000, 1)), 2.0, rng)
+    >>> reports.mean(axis=0).round(1) + 0.0, np.linalg.norm(reports, axis=1).std().round(9)
+    (array([0.6, 0. ]), np.float64(0.0))
+    """
+    # A corner of the sphere whose mean is the vector, at random its direction or the opposite.
+    length = np.linalg.norm(values, axis=1, keepdims=True)
+    some = np.zeros_like(values)
+    some[:, 0] = 1.0
+    direction = np.divide(values, length, out=some, where=length > 0)
+    direction *= np.where(rng.random(length.shape) < 0.5 * (1.0 + length), 1.0, -1.0)
+
+    # A random point, put on the vector's side, or with 1 / (1 + e^epsilon) on the other one.
+    point = rng.standard_normal(values.shape)
+    point /= np.linalg.norm(point, axis=1, keepdims=True)
+    side = np.sign((point * direction).sum(axis=1, keepdims=True))
+    kept = rng.random(length.shape) < 1.0 / (1.0 + math.exp(-epsilon))
+
+    return np.asarray(
+        ball_reach(values.shape[1], epsilon) * point * side * np.where(kept, 1.0, -1.0)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class PhaseError:
     """Mean squared error over the runs, and its standard error."""
