@@ -38,7 +38,7 @@ from meanstream.streaming.clock import Clock, SystemClock
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.events.wire import Reason
-from meanstream.streaming.metrics.metric_records import RecentRate
+from meanstream.streaming.metrics.recent_rate import RecentRate
 from meanstream.streaming.store.state_store import Store, StoreError
 
 COUNTERS = {

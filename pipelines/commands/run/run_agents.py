@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from meanstream.operators.agents.agent_memory import AUTO, LIFE
-from meanstream.pipelines.commands.run.agents_dry_run import dry_run_agents
 from meanstream.pipelines.commands.run.checks import (
     check_agents_options,
     ending_run,
@@ -68,6 +67,8 @@ def host_agents(options: AgentSideOptions) -> None:
         return
 
     if options.dry_run:
+        from meanstream.pipelines.commands.run.agents_dry_run import dry_run_agents
+
         dry_run_agents(options)
         return
 

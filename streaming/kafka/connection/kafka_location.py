@@ -17,7 +17,6 @@ from meanstream.streaming.events.event_columns import (
     topics_joined,
 )
 from meanstream.streaming.kafka.connection.kafka_configuration import Settings, read_configuration
-from meanstream.streaming.kafka.connection.schema_registry import PREFIX, registry_address
 
 SCHEME = "kafka://"
 DEFAULT_GROUP = "meanstream"
@@ -108,6 +107,8 @@ class KafkaLocation:
         several: bool = False,
     ) -> Self:
         """Read an address, and the file of properties that it names."""
+        from meanstream.streaming.kafka.connection.schema_registry import PREFIX, registry_address
+
         brokers, topic, query = _split(text, role, several=several)
         options = _options(query, role)
         config = Path(options["config"]) if "config" in options else None
