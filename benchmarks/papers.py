@@ -62,15 +62,27 @@ def _colme() -> list[Item]:
         ),
         ("Sch-Var-2, eq. (16)", f"{AGENTS} --variance from_releases", ""),
         ("eq. (19)", f"{AGENTS} --variance bayesian", "on a stream: run agents --variance"),
-        (
-            "footnote 3, Jeffreys prior",
-            f"{AGENTS} --variance jeffreys",
-            "on a stream: run agents --variance; not the uniform prior",
-        ),
+        *[
+            (
+                f"footnote 3, {prior} prior",
+                f"{AGENTS} --variance {prior.lower()}",
+                "on a stream: run agents --variance",
+            )
+            for prior in ("Jeffreys", "uniform")
+        ],
         ("Propositions 1-3, Remark 3", "theory agents --mode paper --agents 15 --steps 300", ""),
         ("Theorem 1", "theory agents --mode paper --agents 15 --steps 300", "better_together_from"),
         *[(f"Fig. {n}", f"reproduce colme --figure {n} --runs 1", "") for n in (2, 3, 4)],
-        ("few partners, lost messages", NONE, "missing"),
+        (
+            "consensus on a graph (their arXiv 2511.04702)",
+            "theory agents --agents 60 --steps 300",
+            "simulated: simulate agents --collaboration consensus",
+        ),
+        (
+            "few partners, lost messages; consensus and message passing ([15])",
+            "reproduce colme --figure partners --runs 1",
+            "on a stream: run agents --partners, --collaboration consensus",
+        ),
     ]
 
     return [Item("ColME", *row) for row in rows]

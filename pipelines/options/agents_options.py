@@ -70,7 +70,7 @@ class AgentsOptions(AgentSideOptions):
         str | None,
         cli_option(
             "Source of the variance of one sample, with a pairwise --schedule: known (default with --stddev) | "
-            "from_releases (default without) | bayesian | jeffreys | released (takes half of the budget).",
+            "from_releases (default without) | bayesian | jeffreys | uniform | released (takes half of the budget).",
             COLLABORATION,
         ),
     ] = None
@@ -85,8 +85,8 @@ class AgentsOptions(AgentSideOptions):
     members: Annotated[
         bool,
         cli_option(
-            "Names of the other agents of its class in each agent's estimate (private), with --collaboration tests or "
-            "a pairwise --schedule.",
+            "Names of the other agents that count in each agent's estimate, in it (private), with --collaboration "
+            "tests or a pairwise --schedule.",
             COLLABORATION,
             "--members",
             host="engine",

@@ -54,11 +54,14 @@ from meanstream.streaming.store.state_store import Store
 
 _log = logging.getLogger("meanstream.engine")
 
-MANY_AGENTS = 16_384
+MANY_AGENTS = 4_000
 """Agents from which on a commit may take in several batches, of a source that has more."""
-PER_COMMIT = 8
-"""Records per agent after which it does not wait any longer: to read so many costs as much as a
-commit."""
+LEAST_PER_COMMIT = 8
+"""Records per agent for which it waits: to read so many costs as much as a commit."""
+MOST_PER_COMMIT = 64
+"""Records per agent for which it waits while they are few in all: a commit costs little then."""
+FEW_RECORDS = 1 << 21
+""""Few in all": what they release is in memory until the commit."""
 
 LONGEST_WAIT = 1.0
 """Seconds for which a commit waits for what brokers hold."""
@@ -254,7 +257,7 @@ class Engine(KeptEngine[EngineStats, list[ReleaseBatch]]):
         if (
             options.refresh is not None
             or agents < MANY_AGENTS
-            or self._since >= PER_COMMIT * agents
+            or self._since >= _records_of_commit(agents)
         ):
             return False
 
@@ -321,3 +324,8 @@ class Engine(KeptEngine[EngineStats, list[ReleaseBatch]]):
 
     def _charges(self, taken: list[ReleaseBatch]) -> LedgerRows:
         return release_rows(taken, self._intake.names, self._settings)
+
+
+def _records_of_commit(agents: int) -> int:
+    """Give the number of records after which a commit of so many agents waits for no more."""
+    return max(LEAST_PER_COMMIT * agents, min(MOST_PER_COMMIT * agents, FEW_RECORDS))

@@ -228,14 +228,16 @@ def iso_times(seconds: Floats) -> list[str]:
 
 
 def _iso_texts(micros: Ints) -> list[str]:
-    if not np.any(micros % 1_000_000):
-        return [
-            text + "Z"
-            for text in np.datetime_as_string(micros.astype("datetime64[us]"), unit="s").tolist()
-        ]
+    is_whole = micros % 1_000_000 == 0
+    unit = "s" if is_whole.all() else "us"
+    moments = micros.astype("datetime64[us]")
+    texts: list[str] = np.datetime_as_string(moments, unit=unit, timezone="UTC").tolist()
 
-    texts = np.datetime_as_string(micros.astype("datetime64[us]"), unit="us").tolist()
-    return [text.removesuffix(".000000") + "Z" for text in texts]
+    if unit == "us":
+        for place in np.flatnonzero(is_whole).tolist():
+            texts[place] = texts[place].replace(".000000", "")
+
+    return texts
 
 
 def known_time(seconds: float) -> float | None:

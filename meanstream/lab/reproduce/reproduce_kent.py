@@ -20,6 +20,7 @@ from meanstream.lab.reproduce.figure_runner import (
     reproduce_figure,
     shown_curve,
 )
+from meanstream.lab.reproduce.findings import finding_of
 from meanstream.lab.reproduce.kent_curves import EPSILONS, SPREAD, TUNED, Curve, Panel, Point
 from meanstream.lab.reproduce.kent_figures import FIGURES
 from meanstream.pipelines.options.base import JsonOption
@@ -43,8 +44,8 @@ MOST_CATEGORIES = 4
 SHARES_OF_LEAST = (1 / 3, 5 / 12, 1 / 2, 2 / 3, 5 / 6, 1.0)
 """The paper's 100 to 300 samples, relative to the greatest number."""
 NOTE_OF_FILE = (
-    "On your own file; the paper's data cannot be had. The truth is the mean over users of their own shares. Bars: two "
-    "standard errors. The full item level protects single samples only."
+    "On your own file; the paper's data cannot be had. The truth is the mean over users of their own shares. "
+    "The full item level protects single samples only."
 )
 
 
@@ -142,8 +143,9 @@ def _measure(  # noqa: PLR0917 - private
         "figure": figure,
         "runs": runs if simulated else None,
         "seed": seed,
+        "deviations": any(curve.is_component for panel in panels for curve in panel.curves),
         "panels": shown,
-        "note": note,
+        "note": note + finding_of(f"kent {figure}", shown),
     }
 
 
@@ -222,7 +224,7 @@ def shown_point(curve: Curve, results: Sequence[VectorResult]) -> tuple[float, f
     import numpy as np
 
     best = min(results, key=lambda result: result.mse)
-    if curve.measure.startswith("component"):
+    if curve.is_component:
         component = int(curve.measure.split()[1])
         return best.mean[component], best.deviation[component]
 
@@ -277,7 +279,14 @@ def _measure_file(
 
     users = f"{len(data.count):,} users with {samples} samples or more"
     note = f"{users}; categories {', '.join(names)}. {NOTE_OF_FILE}"
-    return {"figure": OWN, "runs": runs, "seed": seed, "panels": panels, "note": note}
+    return {
+        "figure": OWN,
+        "runs": runs,
+        "seed": seed,
+        "deviations": False,
+        "panels": panels,
+        "note": note,
+    }
 
 
 def read_own_shares(
@@ -323,7 +332,8 @@ def read_own_shares(
 def _lines(result: Result) -> Iterator[str]:
     """Lay out our numbers next to the reference."""
     bars = [bar for panel in result["panels"] for curve in panel["curves"] for bar in curve["bar"]]
-    drawn = "; +- are the bars of the picture" if any(bar is not None for bar in bars) else ""
+    measure = "one standard deviation" if result["deviations"] else "two standard errors"
+    drawn = f"; +- and bars: {measure}" if any(bar is not None for bar in bars) else ""
     runs = number_text(result["runs"], ", {} runs") or ", of formulas: no runs"
     yield f"figure {result['figure']}{runs}{drawn}"
 
