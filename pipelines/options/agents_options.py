@@ -70,7 +70,7 @@ class AgentsOptions(AgentSideOptions):
         str | None,
         cli_option(
             "Source of the variance of one sample, with a pairwise --schedule: known (default with --stddev) | "
-            "from_releases (default without) | bayesian | jeffreys | released (takes half of the budget).",
+            "from_releases (default without) | bayesian | jeffreys | uniform | released (takes half of the budget).",
             COLLABORATION,
         ),
     ] = None
@@ -85,8 +85,8 @@ class AgentsOptions(AgentSideOptions):
     members: Annotated[
         bool,
         cli_option(
-            "Names of the other agents of its class in each agent's estimate (private), with --collaboration tests or "
-            "a pairwise --schedule.",
+            "Names of the other agents that count in each agent's estimate, in it (private), with --collaboration "
+            "tests or a pairwise --schedule.",
             COLLABORATION,
             "--members",
             host="engine",
@@ -103,6 +103,16 @@ class AgentsOptions(AgentSideOptions):
         ),
     ] = None
 
+    shards: Annotated[
+        str | None,
+        cli_option(
+            "Processes that share a topic's partitions, with --store as their folder: N | auto "
+            "(one for each core) | K/N (shard K of N alone, from 0).",
+            OPERATION,
+            shows=False,
+            host="engine",
+        ),
+    ] = None
     answers: Annotated[
         str | None,
         cli_option(
@@ -202,10 +212,11 @@ class AgentsOptions(AgentSideOptions):
     @property
     def declared_covariates(self) -> "AgentCovariates | None":
         """Public attributes of the agents, read from their file."""
-        from meanstream.streaming.agents.declared_covariates import read_covariates_file
-
         if self.covariates is None:
             return None
+
+        from meanstream.streaming.agents.declared_covariates import read_covariates_file
+
         return read_covariates_file(self.covariates, self.agent)
 
     @property
@@ -226,6 +237,15 @@ class ExplainAgentsOptions(OfStore, AgentsOptions):
 
     store: AskedStoreOption = Path("meanstream.db")
     registry: RegistryOption = False
+
+    def __post_init__(self) -> None:
+        """Take one store of a folder of shards: all have the same settings."""
+        super().__post_init__()
+        from meanstream.streaming.own_paths import shard_stores
+
+        stores = shard_stores(self.store)
+        if stores:
+            object.__setattr__(self, "store", stores[0])
 
 
 @dataclass(frozen=True, kw_only=True, config=DEFERRED)

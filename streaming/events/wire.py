@@ -221,7 +221,7 @@ class PersonalEstimate(PrivateEvent):
         description="Probability of that component."
     )
     members: tuple[Name, ...] | None = optional_field(
-        "The other agents of the agent's class, with --members; they do not learn of it."
+        "The other agents whose releases count in the estimate, with --members; they do not learn of it."
     )
     method: str = Field(description="Collaboration that combined the releases.")
     population_time: AwareDatetime | None = optional_field(

@@ -16,6 +16,7 @@ from meanstream.lab.reproduce.figure_runner import (
     paper_data,
     reproduce_figure,
 )
+from meanstream.lab.reproduce.findings import finding_of
 from meanstream.pipelines.options.base import JsonOption
 from meanstream.pipelines.options.declaration import INPUT, OUTPUT, cli_option
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
@@ -79,7 +80,7 @@ def colme_paper() -> ColmePaper:
 
 
 def reproduce_colme(
-    figure: Annotated[int, cli_option("Figure: 2, 3 or 4.", INPUT)] = 2,
+    figure: Annotated[str, cli_option("Figure: 2, 3, 4 or partners.", INPUT)] = "2",
     runs: Annotated[
         int | None, cli_option("Independent repetitions (default: the paper's).", INPUT)
     ] = None,
@@ -89,17 +90,19 @@ def reproduce_colme(
 ) -> None:
     """Reproduce figures 2 to 4 of "Differentially-private collaborative online personalized mean estimation".
 
-    Runs the simulations, writes a PNG like the paper's, and prints our numbers next to reference values.
+    `partners` is not in the paper: few partners, lost answers, consensus and message passing.
+    Runs the simulations, writes a PNG like the paper's, and prints our numbers next to reference
+    values.
 
     \b
     Example:
       meanstream reproduce colme --figure 2 --out figures
     """  # noqa: D301 - click reads the escape
     known = [name for name in colme_paper().figures if name != LADDER]
-    if str(figure) not in known:
+    if figure not in known:
         raise BadOption(f"figure must be one of {', '.join(known)}, got {figure!r}")
 
-    _reproduce(str(figure), runs, seed, out / f"colme-figure-{figure}.png", as_json=json)
+    _reproduce(figure, runs, seed, out / f"colme-figure-{figure}.png", as_json=json)
 
 
 def reproduce_ladder(
@@ -169,7 +172,7 @@ def _measure(name: str, runs: int, seed: int, say: Say) -> Result:
         "title": figure.title.format(figure=name),
         "runs": runs,
         "seed": seed,
-        "note": figure.note,
+        "note": figure.note + finding_of(f"colme {name}", panels),
         "panels": panels,
     }
 
@@ -220,7 +223,7 @@ def colme_lines(result: Result) -> Iterator[str]:
                 + number_text(known.get(step), " (reference {:.3g})")
                 for step in REFERENCE_STEPS
             ]
-            yield f"  {curve['label']:<28}" + "   ".join(cells)
+            yield f"  {curve['label']:<38}" + "   ".join(cells)
 
 
 def ladder_lines(result: Result) -> Iterator[str]:

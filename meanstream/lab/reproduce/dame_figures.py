@@ -18,6 +18,7 @@ from meanstream.lab.reproduce.figure_runner import (
     reproduce_figure,
     shown_curve,
 )
+from meanstream.lab.reproduce.findings import finding_of
 from meanstream.pipelines.options.base import JsonOption
 from meanstream.pipelines.options.declaration import INPUT, OUTPUT, cli_option
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
@@ -133,7 +134,9 @@ def reproduce_dame(
             "runs": runs if simulated else None,
             "seed": seed,
             "panels": [panel | own for own in panels],
-            "note": note + (dame_order(panels[0]["curves"]) if simulated else ""),
+            "note": note
+            + finding_of(f"dame {figure}", panels)
+            + (dame_order(panels[0]["curves"]) if simulated else ""),
         }
 
     reproduce_figure(

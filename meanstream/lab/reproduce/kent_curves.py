@@ -50,6 +50,11 @@ class Curve:
     divide: tuple[float, ...] = ()
     reference: dict[float, float] = field(default_factory=dict)
 
+    @property
+    def is_component(self) -> bool:
+        """Whether the mean of a component is shown, with its standard deviation over the runs."""
+        return self.measure.startswith("component")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:

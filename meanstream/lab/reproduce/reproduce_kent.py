@@ -20,6 +20,7 @@ from meanstream.lab.reproduce.figure_runner import (
     reproduce_figure,
     shown_curve,
 )
+from meanstream.lab.reproduce.findings import finding_of
 from meanstream.lab.reproduce.kent_curves import EPSILONS, SPREAD, TUNED, Curve, Panel, Point
 from meanstream.lab.reproduce.kent_figures import FIGURES
 from meanstream.pipelines.options.base import JsonOption
@@ -43,8 +44,8 @@ MOST_CATEGORIES = 4
 SHARES_OF_LEAST = (1 / 3, 5 / 12, 1 / 2, 2 / 3, 5 / 6, 1.0)
 """The paper's 100 to 300 samples, relative to the greatest number."""
 NOTE_OF_FILE = (
-    "On your own file; the paper's data cannot be had. The truth is the mean over users of their own shares. Bars: two "
-    "standard errors. The full item level protects single samples only."
+    "On your own file; the paper's data cannot be had. The truth is the mean over users of their own shares. "
+    "The full item level protects single samples only."
 )
 
 
@@ -142,8 +143,9 @@ def _measure(  # noqa: PLR0917 - private
         "figure": figure,
         "runs": runs if simulated else None,
         "seed": seed,
+        "deviations": any(curve.is_component for panel in panels for curve in panel.curves),
         "panels": shown,
-        "note": note,
+        "note": note + finding_of(f"kent {figure}", shown),
     }
 
 
@@ -222,7 +224,7 @@ def shown_point(curve: Curve, results: Sequence[VectorResult]) -> tuple[float, f
     import numpy as np
 
     best = min(results, key=lambda result: result.mse)
-    if curve.measure.startswith("component"):
+    if curve.is_component:
         component = int(curve.measure.split()[1])
         return best.mean[component], best.deviation[component]
 
@@ -237,8 +239,11 @@ def shown_point(curve: Curve, results: Sequence[VectorResult]) -> tuple[float, f
 def _measure_file(
     columns: tuple[Path, str, str], samples: int, runs: int, seed: int, say: Say
 ) -> Result:
-    """Measure Fig. 4 on a file of one's own, by scheme, epsilon and number of samples."""
-    from meanstream.lab.simulation.kent_schemes import SCHEMES, own_share_errors
+    """Measure Fig. 4 on a file of one's own, by scheme, epsilon and number of samples.
+
+    Two categories are one mean: the left panel, where the paper scales errors by epsilon squared.
+    """
+    from meanstream.lab.simulation.kent_schemes import SCHEMES, own_mean_errors, own_share_errors
     from meanstream.operators.validation import require_least
 
     del say  # it takes seconds
@@ -248,9 +253,16 @@ def _measure_file(
         require_least(1, runs=runs)
         data, names = read_own_shares(*columns, least=samples)
         grid = sorted({max(round(samples * share), 1) for share in SHARES_OF_LEAST})
+        one_mean = len(names) == 2
+        measure = own_mean_errors if one_mean else own_share_errors
+        quantity = "mean squared error of all shares"
+        if one_mean:
+            quantity = f"mean squared error of the share of {names[0]}, times epsilon^2"
+
         for epsilon in EPSILONS:
+            scale = epsilon**2 if one_mean else 1.0
             errors = [
-                own_share_errors(
+                measure(
                     data,
                     epsilon=epsilon,
                     constant=TUNED[epsilon],
@@ -264,20 +276,28 @@ def _measure_file(
                 title=f"epsilon {epsilon:g}",
                 axis="samples per user",
                 curves=(),
-                quantity="mean squared error of all shares",
+                quantity=quantity,
                 log_x=False,
             )
             curves = []
             for scheme, color in zip(SCHEMES, SPREAD, strict=False):
                 means, stderrs = zip(*(error[scheme] for error in errors), strict=True)
-                bars = [None if stderr is None else 2.0 * stderr for stderr in stderrs]
-                curves.append(shown_curve(scheme, color, "-", grid, means, bar=bars))
+                bars = [None if stderr is None else 2.0 * scale * stderr for stderr in stderrs]
+                scaled = [scale * mean for mean in means]
+                curves.append(shown_curve(scheme, color, "-", grid, scaled, bar=bars))
 
             panels.append(panel.shown(curves))
 
     users = f"{len(data.count):,} users with {samples} samples or more"
     note = f"{users}; categories {', '.join(names)}. {NOTE_OF_FILE}"
-    return {"figure": OWN, "runs": runs, "seed": seed, "panels": panels, "note": note}
+    return {
+        "figure": OWN,
+        "runs": runs,
+        "seed": seed,
+        "deviations": False,
+        "panels": panels,
+        "note": note,
+    }
 
 
 def read_own_shares(
@@ -323,7 +343,8 @@ def read_own_shares(
 def _lines(result: Result) -> Iterator[str]:
     """Lay out our numbers next to the reference."""
     bars = [bar for panel in result["panels"] for curve in panel["curves"] for bar in curve["bar"]]
-    drawn = "; +- are the bars of the picture" if any(bar is not None for bar in bars) else ""
+    measure = "one standard deviation" if result["deviations"] else "two standard errors"
+    drawn = f"; +- and bars: {measure}" if any(bar is not None for bar in bars) else ""
     runs = number_text(result["runs"], ", {} runs") or ", of formulas: no runs"
     yield f"figure {result['figure']}{runs}{drawn}"
 

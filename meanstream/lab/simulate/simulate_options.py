@@ -134,7 +134,9 @@ class SimulationOptions(TheoryOptions):
     test: Annotated[str | None, _option("Test for equal means: lazy | eager | oracle.")] = None
     variance: Annotated[
         str | None,
-        _option("Variance of a sample: known | released | from_releases | bayesian | jeffreys."),
+        _option(
+            "Variance of a sample: known | released | from_releases | bayesian | jeffreys | uniform."
+        ),
     ] = None
     spread_share: Annotated[
         float | None,

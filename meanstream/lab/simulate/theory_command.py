@@ -189,7 +189,8 @@ def theory_of_agents(options: TheoryOptions) -> None:
     """Print Theorem 1, Propositions 1 to 3 (alone, all data public, known classes) and the variance of T, as JSON.
 
     Assumes equally likely classes for every agent, and a known variance of a sample. `statistic_variance` is the
-    variance of T of the first queried agent, after `releases` releases. Under round robin `tested` is the error with
+    variance of T of the first queried agent, after `releases` releases. Under broadcast `consensus` is the error on
+    a graph of partners, with known classes. Under round robin `tested` is the error with
     the paper's tests, and `better_together_from` the time from which it stays below `local` (Theorem 1).
 
     \b

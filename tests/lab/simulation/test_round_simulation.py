@@ -213,7 +213,7 @@ def test_only_large_users_can_be_asked():
         ({"estimator": "mean"}, "estimator must be one of one_shot, dame"),
         (
             {"data": "cauchy:1"},
-            "data must be rademacher:mean, three:q, beta:a,b or bernoulli:p, got 'cauchy:1'",
+            "data must be rademacher:mean, three:q, beta:a,b, bernoulli:p or normal:mean,sd, got 'cauchy:1'",
         ),
         (
             {"data": "rademacher:2"},

@@ -12,8 +12,7 @@ from scipy.integrate import quad
 from scipy.special import gamma, gammainc
 
 from meanstream.lab.papers.colme.variance_trackers import (
-    JEFFREYS_SHAPE,
-    PRINTED_SHAPE,
+    PRIORS,
     Bayesian,
     FromReleases,
     PrintedFromReleases,
@@ -288,13 +287,17 @@ def test_printed_recursion_refuses_toeplitz() -> None:
         PrintedFromReleases(Toeplitz(5), 1.0)
 
 
-@pytest.mark.parametrize("n", [2, 3, 10, 60])
+@pytest.mark.parametrize("n", [2, 3, 5, 10, 60])
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.99])
-@pytest.mark.parametrize("added", [PRINTED_SHAPE, JEFFREYS_SHAPE])
+@pytest.mark.parametrize("added", [2.0, 1.0, -2.0])
 def test_bayesian_is_equation_19(n: int, share: float, added: float) -> None:
     noise = 0.7
     spread = share * noise
     a, x = (n + added) / 2, (n - 1) * spread / (2 * noise)
+    if a <= 1:  # a uniform prior and up to four partial sums: the integral of the mean is infinite
+        parts = (np.asarray(float(n)), np.asarray(spread), np.asarray(noise))
+        assert np.isinf(bayesian_variance_from_parts(*parts, added=added))
+        return
     lower = [gamma(a + s) * gammainc(a + s, x) for s in (-1, 0)]
     expected = spread * (n - 1) / 2 * lower[0] / lower[1] - noise
     found = bayesian_variance_from_parts(
@@ -318,14 +321,14 @@ def test_bayesian_does_not_underflow(n: int) -> None:
         / quad(density, 0, width, epsrel=1e-11)[0]
     )
     found = bayesian_variance_from_parts(
-        np.asarray(float(n)), np.asarray(spread), np.asarray(noise)
+        np.asarray(float(n)), np.asarray(spread), np.asarray(noise), added=PRIORS["bayesian"]
     )
     assert found == pytest.approx(expected, rel=1e-6)
 
 
 def test_bayesian_repairs_the_negative_estimates_only() -> None:
     spread = np.array([0.0, 0.5, 1.0, 3.0])
-    found = bayesian_variance_from_parts(np.asarray(20.0), spread, np.asarray(1.0))
+    found = bayesian_variance_from_parts(np.asarray(20.0), spread, np.asarray(1.0), added=2.0)
     assert (found[:2] > 0).all()
     assert np.isfinite(found).all()
     assert found[2:].tolist() == [0.0, 2.0]

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 from scipy.special import gammaln, ndtr, ndtri
 
+from meanstream.lab.papers.colme.consensus import consensus_worth
 from meanstream.lab.papers.colme.statistic import statistic_variance_table
 from meanstream.operators.agents.release_times import (
     Counts,
@@ -113,9 +114,7 @@ def oracle_broadcast(
 
     Parameters are those of `oracle_round_robin`, and the schedule in numbers of samples.
     """
-    heard = schedule.releases_up_to(np.asarray(t))
-    variances = table(schedule.times(max(int(np.max(heard)), 1)))
-    precision = np.where(heard > 0, 1.0 / variances[np.maximum(heard - 1, 0)], 0.0)
+    precision = _broadcast_precision(t, table, schedule)
     pairs = zip(np.asarray(t).tolist(), precision.tolist(), strict=True)
 
     return np.array(
@@ -126,6 +125,41 @@ def oracle_broadcast(
             for time, r in pairs
         ]
     )
+
+
+def consensus_with_known_classes(
+    t: Ints,
+    *,
+    agents: int,
+    classes: int,
+    sample_variance: float,
+    table: VarianceTable,
+    schedule: Counts,
+) -> Floats:
+    """Return the mean squared error of consensus on the partners' graph with known classes.
+
+    Parameters are those of `oracle_broadcast`. Without one's own release the others' mixture has
+    the variance `V sum_b (W^8)_ab^2 / (1 - (W^8)_aa)^2`, b other than a. It is averaged over agents
+    of fixed random placements.
+    """
+    rng = np.random.default_rng(0)
+    placements = [rng.integers(0, classes, agents) for _ in range(max(_PLACED // agents, 1))]
+    worth = np.concatenate([consensus_worth(label) for label in placements])
+    own = np.asarray(t) / sample_variance
+    heard = np.multiply.outer(_broadcast_precision(t, table, schedule), worth)
+
+    return np.asarray((1.0 / (own[:, np.newaxis] + heard)).mean(axis=1))
+
+
+_PLACED = 2_000
+"""Agents that the error of consensus is averaged over, at least."""
+
+
+def _broadcast_precision(t: Ints, table: VarianceTable, schedule: Counts) -> Floats:
+    """Return 1 / Var[T] of the newest release at each time, 0 before the first."""
+    heard = schedule.releases_up_to(np.asarray(t))
+    variances = table(schedule.times(max(int(np.max(heard)), 1)))
+    return np.asarray(np.where(heard > 0, 1.0 / variances[np.maximum(heard - 1, 0)], 0.0))
 
 
 def oracle_expected_reciprocal(own: float, precision: Floats, probability: float) -> float:
@@ -311,26 +345,44 @@ def _error(  # noqa: PLR0917 - private
     return float(weights @ squared / weights.sum())
 
 
-def better_together_from(t: Ints, errors: Floats, alone: Floats) -> int | None:
-    """Give the first of these times from which on the error stays below that of learning alone.
+def better_together_from(gain: Callable[[Ints], Floats], steps: int) -> int | None:
+    """Find the time from which on agents err less together than alone, up to a number of steps.
 
-    None if it never does.
+    None if they err more at the last step. The last loss on a coarse grid of times is narrowed by
+    bisection, so that the answer does not depend on the grid.
+
+    Parameters
+    ----------
+    gain : callable
+        From times, ascending, to the error alone less the error together.
+    steps : int
+        At least 2.
 
     Examples
     --------
-    >>> better_together_from(np.array([1, 2, 4, 8]), np.array([1.0, 2.0, 0.5, 0.2]), np.array([1.0, 1.0, 0.9, 0.8]))
-    4
+    >>> better_together_from(lambda t: t - 379.5, 500), better_together_from(lambda t: t - 379.5, 30000)
+    (380, 380)
     """
-    worse = np.flatnonzero(np.asarray(errors) >= np.asarray(alone))
-    first = 0 if not len(worse) else int(worse[-1]) + 1
-
-    if first == len(t):
+    grid = np.unique(np.geomspace(2, steps, _TIMES).round().astype(np.int64))
+    losses = np.flatnonzero(gain(grid) <= 0)
+    if not len(losses):
+        return 2
+    if losses[-1] == len(grid) - 1:
         return None
-    return int(t[first])
+
+    worse, better = grid[losses[-1] : losses[-1] + 2].tolist()
+    while better - worse > 1:
+        middle = (worse + better) // 2
+        if gain(np.array([middle]))[0] > 0:
+            better = middle
+        else:
+            worse = middle
+
+    return int(better)
 
 
 _TIMES = 100
-"""At which the errors of working together and alone are compared."""
+"""At which the errors of working together and alone are compared first."""
 SCHEDULES = ("round_robin", "restricted_round_robin", "broadcast")
 
 
@@ -425,7 +477,8 @@ def forecast_agents_table(
     dict
         `checkpoints, local, ideal, oracle` (lists of the same length), `statistic_variance` and
         `releases` of the agent that is queried first (of any agent under broadcast; null and 0
-        before its first release), `counter_noise_variance`, `horizon`; with means, `tested`, the
+        before its first release), `fresh_variance`, `horizon`; under broadcast `consensus`, the
+        error of consensus with known classes; with means, `tested`, the
         error with the tests, and the time from which it is below `local` for good (Theorem 1; null
         if not within the longest time).
 
@@ -474,11 +527,13 @@ def forecast_agents_table(
     )
 
     t = np.asarray(checkpoints, dtype=np.int64)
-    errors = _oracle(schedule)(
-        t, agents=agents, classes=classes, sample_variance=stddev**2, table=table
-    )
+    ask = {"agents": agents, "classes": classes, "sample_variance": stddev**2, "table": table}
+    errors = _oracle(schedule)(t, **ask)
     releases, variance = _first_agent(t, schedule, agents, table)
     tested: dict[str, Any] = {}
+    if schedule not in SCHEDULES:
+        times = _broadcast_times(schedule)
+        tested["consensus"] = consensus_with_known_classes(t, **ask, schedule=times).tolist()  # type: ignore[arg-type]
 
     if means is not None and schedule == "round_robin":
         tested = _tested(
@@ -505,13 +560,16 @@ def _tested(
 ) -> dict[str, Any]:
     """Return the error with the tests, and from which time on it is below that of learning alone."""
     ask = {"agents": agents, "means": means, "sample_variance": sample_variance, "table": table}
-    grid = np.unique(np.geomspace(2, int(t.max()), _TIMES).round().astype(np.int64))
-    errors = error_with_tests(grid, **ask)  # type: ignore[arg-type]
+
+    def errors(times: Ints) -> Floats:
+        return error_with_tests(times, **ask)  # type: ignore[arg-type]
+
+    def gain(times: Ints) -> Floats:
+        return forecast_agents_alone(times, sample_variance) - errors(times)
+
     return {
-        "tested": error_with_tests(t, **ask).tolist(),  # type: ignore[arg-type]
-        "better_together_from": better_together_from(
-            grid, errors, forecast_agents_alone(grid, sample_variance)
-        ),
+        "tested": errors(t).tolist(),
+        "better_together_from": better_together_from(gain, max(int(t.max()), 2)),
     }
 
 

@@ -198,7 +198,8 @@ class PairwiseStream(PairwiseState):
     def members(self, agent: int) -> list[str]:
         """Private, for the agent only.
 
-        The agents whose release passes its test, by name; itself is not named.
+        The agents whose releases count in its estimate, by name; itself is not named. The paper's
+        class has more: who was not queried yet, and whose variance cannot be estimated yet.
         """
         reader = int(self._node[agent])
         partners = self._layout.partners(self._state["pair"], reader, self._nodes)

@@ -14,9 +14,10 @@ from meanstream.lab.papers.colme.pairwise_partners import Everyone, PartnerGraph
 from meanstream.lab.papers.colme.pairwise_settings import PAIRWISE_SCHEDULES
 from meanstream.lab.papers.colme.pairwise_statistic import PairStatistic, pair_statistic
 from meanstream.lab.papers.colme.variance_trackers import (
+    PRIORS,
+    VARIANCES,
     Bayesian,
     FromReleases,
-    Jeffreys,
     PrintedFromReleases,
     ReleasedVariance,
 )
@@ -32,7 +33,6 @@ MOST_BYTES = 1 << 30
 """Memory of the pairs of a federation in which everyone queries everyone."""
 MOST_EDGES = 1 << 24
 WEIGHTS = ("last", "mean_of_means", "windowed")
-VARIANCES = ("known", "released", "from_releases", "bayesian", "jeffreys")
 SQUARES_SPAN = 1 << 10
 """Steps of the grid on which deviations are squared: sums of squares stay exact in float64 for
 2**33 samples."""
@@ -76,7 +76,7 @@ class PairwiseStreamSettings:
         Whom an agent queries at each of its samples: its partners in turn, or those of them in its
         class.
     weights : {"last", "mean_of_means", "windowed"}
-    variance : {"known", "released", "from_releases", "bayesian", "jeffreys"}, optional
+    variance : {"known", "released", "from_releases", "bayesian", "jeffreys", "uniform"}, optional
         Where the variance of one sample comes from; default "known" with `stddev`, else
         "from_releases".
     stddev : float, optional
@@ -241,13 +241,14 @@ class PairwiseStreamSettings:
             fresh_variance = means.fresh.variance / self.shift**2
             return WholeReleasedVariance(means.mechanism, fresh_variance, 1.0, whole)
 
-        corrected = self.variance == "from_releases" and self.release.mode == "tuned"
-        kinds = {"bayesian": Bayesian, "jeffreys": Jeffreys, "from_releases": PrintedFromReleases}
-        kind: type[FromReleases | PrintedFromReleases] = (
-            FromReleases if corrected else kinds[self.variance]
-        )
+        counter = self.means.mechanism
+        fresh_variance = self.means.fresh.variance
+        if self.variance in PRIORS:
+            return Bayesian(counter, fresh_variance, self.variance)
+        if self.release.mode == "tuned":
+            return FromReleases(counter, fresh_variance)
 
-        return kind(self.means.mechanism, self.means.fresh.variance)
+        return PrintedFromReleases(counter, fresh_variance)
 
     def statistic(self) -> PairStatistic:
         """How T of a pair is kept."""

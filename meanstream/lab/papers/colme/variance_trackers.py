@@ -81,11 +81,11 @@ def scheme_released_from_terms(
     return scheme_usable(np.where(time > 1, variance, np.inf))
 
 
-PRINTED_SHAPE = 2.0
-JEFFREYS_SHAPE = 1.0
-"""Equation (19) has the shape `(kappa + 2) / 2`, footnote 3's Jeffreys prior `(kappa + 1) / 2`. The
-latter is also the posterior mean under the prior that equation (19) itself has, since the mean
-takes one degree of freedom."""
+PRIORS = {"bayesian": 2.0, "jeffreys": 1.0, "uniform": -2.0}
+"""What is added to kappa in the shape `(kappa + ...) / 2`: by equation (19), and by footnote 3 with
+the Jeffreys prior and with the uniform one. The Jeffreys shape is also that of the posterior mean
+under the prior that equation (19) itself has, since the mean takes one degree of freedom."""
+VARIANCES = ("known", "released", "from_releases", *PRIORS)
 
 
 def printed_variance_parts(
@@ -100,23 +100,24 @@ def printed_variance_parts(
 
 
 def bayesian_variance_from_parts(
-    n: Floats, spread: Floats, noise: Floats, *, added: float = PRINTED_SHAPE
+    n: Floats, spread: Floats, noise: Floats, *, added: float
 ) -> Floats:
     """Return equation (19) from the number of partial sums, `V'` and `K s2`.
 
-    Its shape is `(n + added) / 2`.
+    Its shape is `(n + added) / 2`; infinite up to 1, where the posterior has no mean.
 
     Notes
     -----
-    With shape `a = (n + 2) / 2` as printed, or `(n + 1) / 2`, and `x = (n - 1) V' / (2 K s2)`, Kummer's
+    With shape `a = (n + 2) / 2` as printed, and `x = (n - 1) V' / (2 K s2)`, Kummer's
     `gamma(a, x) = x^a e^{-x} M(1, a + 1, x) / a` turns the ratio of incomplete gamma functions, which underflow from a
-    hundred releases on, into `K s2 (a + x M) / ((a - 1) M)`. It is used for `V' < K s2`, so `x < a`: M's series
+    hundred releases on, into `K s2 (a + x M) / ((a - 1) M)`. It is used for `V' < K s2`, so `x < a + 1`: M's series
     converges.
     """
     variance = np.asarray(spread - noise, dtype=np.float64)
-    negative = variance < 0
+    shape = np.broadcast_to((n + added) / 2, variance.shape)
+    negative = (variance < 0) & (shape > 1)
     if np.any(negative):
-        shape = np.broadcast_to((n + added) / 2, variance.shape)[negative]
+        shape = shape[negative]
         level = np.broadcast_to(noise, variance.shape)[negative]
         degrees = shape - 0.5 * (added + 1)
         x = np.maximum(degrees * np.broadcast_to(spread, variance.shape)[negative] / level, 0.0)
@@ -148,7 +149,7 @@ def corrected_variance_from_terms(
 
 
 def _kummer(shape: Floats, x: Floats) -> Floats:
-    """Return `M(1, shape + 1, x) = sum_j x^j / ((shape + 1) ... (shape + j))` for 0 <= x < shape."""
+    """Return `M(1, shape + 1, x) = sum_j x^j / ((shape + 1) ... (shape + j))` for 0 <= x < shape + 1."""
     total = np.ones_like(x)
     term = np.ones_like(x)
     j = 0
@@ -288,18 +289,14 @@ class PrintedFromReleases:
         return scheme_usable(spread - noise)
 
 
+@dataclass(frozen=True)
 class Bayesian(PrintedFromReleases):
-    """Equation (19) wherever (16) is negative."""
+    """Equation (19) wherever (16) is negative, with a prior of `PRIORS`."""
+
+    prior: str = "bayesian"
 
     def _finish(self, n: Floats, spread: Floats, noise: Floats) -> Floats:
-        return bayesian_variance_from_parts(n, spread, noise)
-
-
-class Jeffreys(PrintedFromReleases):
-    """`Bayesian` with the Jeffreys prior of footnote 3."""
-
-    def _finish(self, n: Floats, spread: Floats, noise: Floats) -> Floats:
-        return bayesian_variance_from_parts(n, spread, noise, added=JEFFREYS_SHAPE)
+        return bayesian_variance_from_parts(n, spread, noise, added=PRIORS[self.prior])
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,7 @@ CASES: list[dict[str, Any]] = [
     {"mode": "tuned"},
     {"variance": "bayesian"},
     {"variance": "jeffreys", "schedule": "restricted_round_robin"},
+    {"variance": "uniform"},
     {"variance": "released", "epsilon": 40},
     {"variance": "released", "epsilon": 40, "counter": "pm2", "schedule": "restricted_round_robin"},
 ]
@@ -197,6 +198,22 @@ def test_members_are_those_whose_release_passes_the_test() -> None:
         own = {other for other in NAMES[agent % 2 :: 2] if other != name}
         assert set(stream.members(agent)) == own
     assert stream.estimate(np.arange(len(NAMES)))[0].class_size.tolist() == [4, 3, 4, 3, 4, 3, 4]
+
+
+def test_who_has_no_usable_variance_counts_for_nothing_and_is_no_member() -> None:
+    """The paper's class has all seven here: each test accepts an infinite variance, with weight 0."""
+    agent, value, time = samples_of(values_of()[:6])
+    unknown = PairwiseStream(settings_of(), keyed(), capacity=9)
+    known = PairwiseStream(settings_of(stddev=0.5), keyed(), capacity=9)
+    for stream in (unknown, known):
+        stream.take(agent, value, time, NAMES)
+
+    # Six steps are one release of each pair, and equation (16) needs two.
+    together, alone = unknown.estimate(np.arange(7))
+    assert all(unknown.members(number) == [] for number in range(7))
+    assert together.class_size.tolist() == [1.0] * 7
+    np.testing.assert_allclose(together.value, alone.value, rtol=1e-12)
+    assert any(known.members(number) for number in range(7))
 
 
 def test_a_graph_of_all_others_is_everyone_and_a_smaller_one_stays_inside() -> None:
