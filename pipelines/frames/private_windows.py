@@ -21,9 +21,11 @@ from meanstream.pipelines.frames.arguments import (
     require_texts,
 )
 from meanstream.pipelines.frames.frame_columns import FrameSamples, frame_samples
+from meanstream.pipelines.frames.frame_predictions import frame_predictions, predicted_column
 from meanstream.pipelines.frames.private_frame import PrivateFrame
 from meanstream.pipelines.frames.values.value_columns import missing_as_nulls
 from meanstream.streaming.events.round_events import WindowEstimate
+from meanstream.streaming.rounds.predictions_table import PredictionsTable
 from meanstream.streaming.rounds.round_runner import Directory, Outcome, RoundRunner
 from meanstream.streaming.rounds.rounds_deployment import rounds_default_estimator
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
@@ -44,7 +46,7 @@ FEW_USERS = "too few users"
 """Shown in place of an answer that says little."""
 WIDE_WINDOW = 0.5
 """Width of an interval, as a part of the bounds, from which on there are too few users."""
-SETTINGS = tuple(field.name for field in fields(RoundsSettings) if field.init)
+SETTINGS = tuple(field.name for field in fields(RoundsSettings) if field.name != "prediction")
 """Further settings of rounds."""
 
 
@@ -68,6 +70,7 @@ def private_windows(
     central: bool = False,
     estimator: str | type[Any] | None = None,
     level: float = 0.95,
+    prediction: Any = None,
     secret: str | bytes | None = None,
     name: str | None = None,
     **settings: Any,
@@ -122,6 +125,10 @@ def private_windows(
         before.
     level : float
         Nominal coverage of the intervals.
+    prediction : data frame, optional
+        Public forecast of users' means: the column `by`, one column of predictions and, if they
+        differ from window to window, the column `time`. It must not be made from the rows of
+        `frame`.
     secret, name : optional
         As for `private_means`.
     **settings
@@ -188,9 +195,11 @@ def private_windows(
         name=deployment,
         categories=None if categories is None else require_categories(categories),
         quantiles=None if quantiles is None else tuple(valid_floats("quantiles", quantiles)),
+        prediction=None if prediction is None else predicted_column(prediction, by, time),
         **settings,
     )
     _require_estimator(rounds, central=central)
+    forecast = None if prediction is None else frame_predictions(prediction, rounds, by, time)
 
     # Nothing is read before all settings are checked.
     samples = frame_samples(
@@ -203,7 +212,7 @@ def private_windows(
         categories=categories,
         protect_validity=True,
     )
-    answers, most_windows = _answers(samples, rounds, key)
+    answers, most_windows = _answers(samples, rounds, key, forecast)
 
     return PrivateWindows.of(frame, answers, rounds, value, most=most_windows)
 
@@ -264,7 +273,10 @@ def _calendar(window: str, tz: str | None, first_weekday: str | None) -> str:
 
 
 def _answers(
-    samples: FrameSamples, settings: RoundsSettings, key: bytes
+    samples: FrameSamples,
+    settings: RoundsSettings,
+    key: bytes,
+    predictions: PredictionsTable | None,
 ) -> tuple[list[tuple[bytes, int]], int]:
     """Run the round of each window, in the order of time.
 
@@ -277,7 +289,7 @@ def _answers(
     for users in sums.values():
         taken_part[users.user] += 1
 
-    runner = RoundRunner(settings, key, Directory(samples.names))
+    runner = RoundRunner(settings, key, Directory(samples.names), predictions)
     runner.begin_turn(np.zeros(0, np.int64))
     answers = []
     for window in sorted(sums, key=lambda window: (window.end, window.start)):
