@@ -19,7 +19,6 @@ from meanstream.streaming.agents.pairwise.pairs_picture import PairsPicture
 from meanstream.streaming.agents.public_population import population_count_probability
 from meanstream.streaming.metrics.history import flow_points
 from meanstream.streaming.metrics.metric_records import (
-    WINDOW_SECONDS,
     FittedPicture,
     FlowPoint,
     PageView,
@@ -28,6 +27,7 @@ from meanstream.streaming.metrics.metric_records import (
     budget_histogram_record,
     carried_figures,
 )
+from meanstream.streaming.metrics.recent_rate import WINDOW_SECONDS
 
 COUNTS = (
     "events",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import repeat
 from typing import Any, Protocol
 
 from meanstream.streaming.clock import Clock
 from meanstream.streaming.crash import CrashHook, CrashPoint, crash_step
+from meanstream.streaming.engine.earlier_releases import EarlierReleases, note_earlier_releases
 from meanstream.streaming.engine.engine_health import Connected, EngineHealth
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.engine.own_events import (
@@ -125,6 +126,8 @@ class CommittedDelivery:
         sinks.while_waiting(meanwhile)
         self._charged = charged
         self._charged_role = charged_role
+        self._own_charged = own_charged_events(charged_role)
+        self._earlier: EarlierReleases | None = None
 
         self._topics = outbox
         self._answers = answers
@@ -139,15 +142,19 @@ class CommittedDelivery:
     def resume(self) -> None:
         """Go back to what the last commit knew to be delivered."""
         note = self._store.state("delivered")
-        if self._store.state(OLDER_COPY):  # has been looked at: for this run only
-            with self._store.transaction():
-                self._store.put_state(OLDER_COPY, False)
-
         if note is not None:
             self._sinks.restore(note["sinks"])
             self._take(note)
 
+        self._earlier = EarlierReleases(self._store, self._own_charged)
         self._unmarked = True
+
+        # The store is an older copy for this run only, which knows now where its sinks are.
+        if self._store.state(OLDER_COPY):
+            with self._store.transaction():
+                self._store.put_state(OLDER_COPY, False)
+                self.save()
+
         self.mark()  # sinks that are new in this run have a position from now on
 
     def deliver(self, stop: Callable[[], bool], *, ended: bool = False) -> None:
@@ -204,8 +211,14 @@ class CommittedDelivery:
 
         Call before anything is begun.
         """
-        own = (own_charged_events(self._charged_role), *self._answers)
+        own = (self._own_charged, *self._answers)
         require_own_events(self._store, self._sinks, own, elsewhere)
+        note_earlier_releases(self._store, self._sinks, self._own_charged)
+
+    def require_same(self, charged: Sequence[bytes]) -> None:
+        """Refuse to charge what left with another value before an older copy was put back."""
+        if self._earlier is not None:
+            self._earlier.require_same(charged)
 
     def _deliver(self, *, ended: bool) -> None:
         written = self._write_charged(), self._write_outbox()

@@ -207,6 +207,7 @@ class KeptEngine(EngineLoop[Stats, Taken]):
 
             # The charge is committed with what it is for: none leaves unless it was paid for.
             with crash_step(CrashPoint.CHARGE_LEDGER, self._crash):
+                self.delivery.require_same(commit.rows.output)
                 commit.refused = store.ledger.charge(commit.rows)
 
             with crash_step(CrashPoint.FILL_OUTBOX, self._crash):

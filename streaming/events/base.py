@@ -47,7 +47,7 @@ def optional_field(description: str) -> Any:
 class EventPart(BaseModel):
     """What is frozen, strict and closed: an event, or a part of one."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 class Event(EventPart):

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from meanstream.operators.collaboration.alone import FittedAlone, half_width_alone
 from meanstream.operators.collaboration.joint_means import JointMeans
@@ -55,9 +57,9 @@ def count_class(count: Ints) -> Ints:
     [0, 1, 15, 16, 21, 27]
     """
     count = np.asarray(count)
-    if not count.size or count.max() >= _TABLED or count.min() < 0:
+    if count.size < _WORTH_A_TABLE or count.max() >= _TABLED or count.min() < 0:
         return _count_class(count)
-    return np.asarray(_CLASSES.take(count), np.int64)
+    return np.asarray(_class_table().take(count), np.int64)
 
 
 def _count_class(count: Ints) -> Ints:
@@ -68,8 +70,14 @@ def _count_class(count: Ints) -> Ints:
 
 
 _TABLED = 1 << 18
-_CLASSES = _count_class(np.arange(_TABLED)).astype(np.int16)
-"""Classes of small counts: a look-up is far cheaper than a logarithm."""
+_WORTH_A_TABLE = 1 << 12
+"""Counts in one call for which the table is made: a run of few agents starts without it."""
+
+
+@cache
+def _class_table() -> npt.NDArray[np.int16]:
+    """Classes of small counts: a look-up is far cheaper than a logarithm."""
+    return _count_class(np.arange(_TABLED)).astype(np.int16)
 
 
 _FINER = _EXACT_COUNTS * 2 ** ((np.arange(_PER_OCTAVE * _OCTAVES) + 0.5) / _PER_OCTAVE)

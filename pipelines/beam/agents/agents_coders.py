@@ -143,9 +143,9 @@ def unpack_for_coder(encoded: bytes) -> AgentSamples:
     )
 
 
-def packed_releases_number(encoded: bytes) -> int:
-    """Public: the window of packed releases."""
-    return int(packed_head(encoded, "releases")["releases"]["number"])
+def packed_number(encoded: bytes, kind: str) -> int:
+    """Public: the window of packed `releases`, or of a packed change, `partial`."""
+    return int(packed_head(encoded, kind)[kind]["number"])
 
 
 class ForShardCoder(OwnCoder):

@@ -313,7 +313,7 @@ _NO_ROWS: Ints = np.zeros(0, np.int64)
 class PartialReleases:
     """Public: what a fit reads of everyone's newest release.
 
-    Of all shards, or what has changed in one.
+    Of all shards, or what has changed in some.
 
     Attributes
     ----------
@@ -323,7 +323,7 @@ class PartialReleases:
         By shard: of one sample, read off all releases so far. They are sums of floats, so they stay
         apart until all are there and can be added in one order.
     turns : dict of int to int
-        By shard: how many changes it has told.
+        By shard: how many changes it has told. A change is of one shard, or of several.
     before : ReleaseSummary or None
         Of a change: the releases that it takes the place of.
     number : int
@@ -348,28 +348,24 @@ class PartialReleases:
 
         In whatever order they come: the same, to the last bit.
         """
-        rest: list[PartialReleases] = []
-        for change in sorted(changes, key=lambda one: next(iter(one.turns.items()))[::-1]):
-            ((shard, turn),) = change.turns.items()
-            known = self.turns.get(shard, 0)
-            if turn > known + 1:
-                rest.append(change)
-
-            if turn != known + 1:
-                continue
-
+        taken, rest = changes_in_turn(changes, self.turns)
+        for change in taken:
             if change.before is not None:
                 self.summary.subtract(change.before)
 
-            self.summary.merge(change.summary)
-            self._take_histograms(change.histograms)
-            self.pools[shard] = change.pools[shard]
-            self.turns[shard] = turn
+            self.add(change)
 
         # In the order of the shards, so that equal data are equal bytes.
         self.pools = dict(sorted(self.pools.items()))
         self.turns = dict(sorted(self.turns.items()))
         return rest
+
+    def add(self, other: PartialReleases) -> None:
+        """Add what other shards have, or the same shards have now."""
+        self.summary.merge(other.summary)
+        self._take_histograms(other.histograms)
+        self.pools |= other.pools
+        self.turns |= other.turns
 
     def _take_histograms(self, told: HistogramColumns | None) -> None:
         known = self.histograms
@@ -386,6 +382,53 @@ class PartialReleases:
             pooled.merge(part)
 
         return pooled
+
+
+def changes_in_turn(
+    changes: Iterable[PartialReleases], turns: dict[int, int]
+) -> tuple[list[PartialReleases], list[PartialReleases]]:
+    """Public: give changes whose turn it is, in their order and each once, and those that are early.
+
+    Their turns are noted in `turns`.
+    """
+    taken: list[PartialReleases] = []
+    early: list[PartialReleases] = []
+    in_order = sorted(changes, key=lambda one: next(iter(one.turns.items()))[::-1])
+    for change in in_order:
+        ahead = {turn - turns.get(shard, 0) for shard, turn in change.turns.items()}
+        if ahead == {1}:
+            turns |= change.turns
+            taken.append(change)
+        elif max(ahead) > 1:
+            early.append(change)
+
+    # One of several shards may have come before its turn in this order.
+    if taken and early:
+        more, early = changes_in_turn(early, turns)
+        taken += more
+
+    return taken, early
+
+
+def changes_joined(changes: Iterable[PartialReleases]) -> list[PartialReleases]:
+    """Public: join changes of different shards; a second one of a shard begins another."""
+    joined: list[PartialReleases] = []
+    for change in changes:
+        (shard,) = change.turns
+        wave = next((one for one in joined if shard not in one.turns), None)
+        if wave is None:
+            joined.append(change)
+            continue
+
+        if wave.before is None:
+            wave.before = change.before
+        elif change.before is not None:
+            wave.before.merge(change.before)
+
+        wave.number = max(wave.number, change.number)
+        wave.add(change)
+
+    return joined
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -2,10 +2,10 @@
 
 At the end of every window in which someone has sent a sample, or once, at the end.
 
-Three things happen at the end of a window, one after the other, and event time keeps them apart by
-a millisecond each: shards release; shards of releases tell what has changed; the population is
-fitted. Samples themselves are never put into windows: which window a sample belongs to is
-arithmetic on arrays.
+Up to four things happen at the end of a window, one after the other, and event time keeps them
+apart by a millisecond each: shards release; shards of releases tell what has changed; groups of
+many shards join that; the population is fitted. Samples themselves are never put into windows:
+which window a sample belongs to is arithmetic on arrays.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from meanstream.pipelines.beam.worker.transform_arguments import as_seconds
 
 MILLI = 1000
 LEAST_REFRESH = 1.0
-STEPS = 3
+STEPS = 4
 """Milliseconds from the end of a window, all lateness passed, within which its population is
 fitted."""
 
@@ -107,9 +107,13 @@ class AgentWindows:
         """Give the time at which everyone's newest release is read."""
         return self._after(number, 1)
 
+    def joined(self, number: int) -> Timestamp:
+        """Give the time at which groups of shards join what has changed in each."""
+        return self._after(number, 2)
+
     def fitted(self, number: int) -> Timestamp:
         """Give the time at which the population of a window is fitted."""
-        return self._after(number, 2)
+        return self._after(number, 3)
 
     def _after(self, number: int, step: int) -> Timestamp:
         if self.refresh is None:

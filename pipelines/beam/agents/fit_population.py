@@ -26,7 +26,7 @@ from meanstream.pipelines.beam.agents.agents_elements import (
     record_agent_hash,
 )
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
-from meanstream.pipelines.beam.agents.waiting_samples import ShardTurns
+from meanstream.pipelines.beam.agents.waiting_samples import ShardTurns, take_waiting_elements
 from meanstream.pipelines.beam.element_types.columns_coder import ColumnsCoder
 from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
 from meanstream.pipelines.beam.keyed_state.keyed_steps import Cells
@@ -136,12 +136,8 @@ class FitReleases(ShardTurns):
         whole = self._remembered(
             cells.key, encoded, lambda: self._partial.decode(encoded) if encoded else self.empty()
         )
-        told = [self._partial.decode(change) for change in cells.waiting.read()]
-        cells.waiting.clear()
-        changes = [change for change in told if change.number <= due[-1].number]
-        later = [change for change in told if change.number > due[-1].number]
-
-        for change in whole.take(changes) + later:
+        changes = take_waiting_elements(cells.waiting, self._partial, due[-1].number)
+        for change in whole.take(changes):
             cells.waiting.add(self._partial.encode(change))
 
         if changes:

@@ -1,7 +1,11 @@
-"""Public: releases to the shards of their agents, where everyone's newest one is kept."""
+"""Public: releases to the shards of their agents, where everyone's newest one is kept.
+
+What has changed in many shards is joined by groups of them.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -18,24 +22,26 @@ from meanstream.operators.agents.own_histogram import HistogramColumns
 from meanstream.operators.agents.release_checks import PossibleReleases
 from meanstream.operators.agents.released_rows import with_noise_terms
 from meanstream.operators.records import Ints, ReleaseColumns, records_without_votes
-from meanstream.pipelines.beam.agents.agents_coders import (
-    packed_releases_number,
-)
 from meanstream.pipelines.beam.agents.agents_elements import (
     AgentReleases,
-    ForShard,
     Packed,
     PartialReleases,
     Tick,
+    changes_in_turn,
+    changes_joined,
     numbered_anew,
 )
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows, tick_note, ticks_noted
 from meanstream.pipelines.beam.agents.latest_by_agent import LatestOfShard
 from meanstream.pipelines.beam.agents.newest_histograms import newest_histograms
 from meanstream.pipelines.beam.agents.split_agents import NOTES
-from meanstream.pipelines.beam.agents.waiting_samples import ShardTurns
+from meanstream.pipelines.beam.agents.waiting_samples import ShardTurns, take_waiting_elements
 from meanstream.pipelines.beam.element_types.beam_samples import BATCH, RememberedWords
-from meanstream.pipelines.beam.element_types.columns_coder import ColumnsCoder
+from meanstream.pipelines.beam.element_types.columns_coder import (
+    ColumnsCoder,
+    record_bytes,
+    record_of_bytes,
+)
 from meanstream.pipelines.beam.input.beam_intake import intake_in_global_window
 from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
 from meanstream.pipelines.beam.keyed_state.journal import StateJournal
@@ -49,6 +55,10 @@ from meanstream.streaming.sources.received_releases import (
     is_received_counted,
     received_release_columns,
 )
+
+TWO_LEVELS = 256
+"""Shards from which on groups of them join what has changed, and one key joins the groups. With
+fewer, one key takes less than a tenth of a second to join them."""
 
 
 class ReleasesByShard(Step):
@@ -174,6 +184,7 @@ class GatherShard(ShardTurns):
     VALUES = ("latest", "head")
     BAGS = ("changes",)
     TIMER = "gather"
+    TICKS = "releases"
 
     def __init__(
         self,
@@ -197,13 +208,6 @@ class GatherShard(ShardTurns):
         self._words = RememberedWords()
         self._told: set[int] = set()  # shards whose state has been told
 
-    def take(self, element: ForShard, cells: Cells) -> None:
-        """Keep releases until their window has ended; a release is its own tick."""
-        super().take(element, cells)
-
-        if isinstance(element, Packed):
-            self.turns(cells).keep(Tick(packed_releases_number(element.encoded), -np.inf))
-
     def when(self, number: int) -> Timestamp:
         """Give the time of a window's turn."""
         return self._windows.gathered(number)
@@ -211,7 +215,7 @@ class GatherShard(ShardTurns):
     def turn(self, due: list[Tick], cells: Cells) -> Iterator[TimestampedValue]:
         """Take the releases of the windows that have ended in, and tell."""
         number = due[-1].number
-        batches = self._waited(cells.waiting, number)
+        batches = take_waiting_elements(cells.waiting, self._releases, number)
         if not batches and cells.key in self._told:
             return
 
@@ -236,8 +240,9 @@ class GatherShard(ShardTurns):
 
         shard.save(journal)
         self._known[cells.key] = journal.mark, shard
+        group = cells.key % shard_groups(self._shards)
         yield with_window_time(
-            self._windows.gathered(number), (0, Packed(self._partial.encode(told)))
+            self._windows.gathered(number), (group, Packed(self._partial.encode(told)))
         )
 
     def _histograms(self, shard: LatestOfShard, now: ReleaseColumns) -> HistogramColumns | None:
@@ -245,20 +250,51 @@ class GatherShard(ShardTurns):
             return None
         return newest_histograms(now, shard.agents, self._shards)
 
-    def _waited(self, waiting: Any, number: int) -> list[AgentReleases]:
-        """Take the releases of windows up to a number out of a bag."""
-        taken = []
-        encoded = list(waiting.read())
-        waiting.clear()
 
-        for one in encoded:
-            batch = self._releases.decode(one)
-            if batch.number <= number:
-                taken.append(batch)
-            else:
-                waiting.add(one)
+def shard_groups(shards: int) -> int:
+    """Give how many groups of shards there are, by the public number of shards.
 
-        return taken
+    Examples
+    --------
+    >>> shard_groups(16), shard_groups(1600)
+    (1, 40)
+    """
+    return 1 if shards < TWO_LEVELS else math.isqrt(shards)
+
+
+class JoinShards(ShardTurns):
+    """Public: joins what has changed in the shards of a group, once per window.
+
+    It keeps how many changes each shard has told, so that each is joined once.
+    """
+
+    VALUES = ("told",)
+    TIMER = "join"
+    TICKS = "partial"
+
+    def setup(self) -> None:
+        """Begin without changes."""
+        super().setup()
+        self._partial = ColumnsCoder(PartialReleases)
+
+    def when(self, number: int) -> Timestamp:
+        """Give the time of a window's turn."""
+        return self._windows.joined(number)
+
+    def turn(self, due: list[Tick], cells: Cells) -> Iterator[TimestampedValue]:
+        """Join the changes of the windows that have ended."""
+        number = due[-1].number
+        changes = take_waiting_elements(cells.waiting, self._partial, number)
+        known = cells.told.read()
+        turns = record_of_bytes("turns", known) if known else {}
+        taken, early = changes_in_turn(changes, turns)
+        for change in early:
+            cells.waiting.add(self._partial.encode(change))
+
+        cells.told.write(record_bytes("turns", turns))
+        for change in changes_joined(taken):
+            told = 0, Packed(self._partial.encode(change))
+            yield with_window_time(self._windows.joined(number), told)
 
 
 def gather_releases(events: list[Release], settings: AgentsSettings) -> Iterator[AgentReleases]:

@@ -36,6 +36,7 @@ _LATEST = tuple(
     for field in fields(ReleaseColumns)
     if field.name not in ("agent", "covariates", "noise_terms")
 )
+_REALS = ("mean", "noise_variance")
 _OWN = "own "
 
 
@@ -59,7 +60,7 @@ class LatestOfShard:
         self._pool = PooledVariance(settings.lower, settings.upper)
         self._agent: Ints = np.zeros(0, np.int64)  # hash, increasing
         self._columns: dict[str, Any] = {
-            name: np.zeros(0, np.int64) for name in _LATEST
+            name: np.zeros(0, np.float64 if name in _REALS else np.int64) for name in _LATEST
         } | self._nothing(0)
         self._own = OwnReleases(settings)
         self._changed: list[Ints] = []
@@ -75,7 +76,8 @@ class LatestOfShard:
             self.turns = part.turns
 
     def _read(self, head: dict[str, Any], columns: Columns) -> None:
-        whole = {n: c if c.dtype.kind == "f" else c.astype(np.int64) for n, c in columns.items()}
+        reals = {name for name in columns if name in _REALS or columns[name].dtype.kind == "f"}
+        whole = {n: c.astype(np.float64 if n in reals else np.int64) for n, c in columns.items()}
         own = {
             name.removeprefix(_OWN): whole.pop(name) for name in columns if name.startswith(_OWN)
         }

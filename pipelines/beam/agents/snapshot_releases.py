@@ -37,8 +37,10 @@ from meanstream.pipelines.beam.agents.answer_agents import (
 from meanstream.pipelines.beam.agents.fit_population import FitReleases
 from meanstream.pipelines.beam.agents.gather_releases import (
     GatherShard,
+    JoinShards,
     ReceiveReleases,
     ReleasesByShard,
+    shard_groups,
 )
 from meanstream.pipelines.beam.agents.split_agents import NOTES
 from meanstream.pipelines.beam.element_types.beam_samples import AGENT_SHARDS
@@ -127,9 +129,9 @@ class SnapshotReleases(beam.PTransform):  # type: ignore[misc]
         self._shards = shards
         self._ticks = ticks
         state = agents_part_state(self._settings, self._windows, shards)
-        self._owner = StateOwner(
-            settings={**state, "state": "releases", "name": None}
-        )  # they are of many deployments
+        state |= {"state": "releases", "name": None}  # they are of many deployments
+        groups = shard_groups(shards)
+        self._owner = StateOwner(settings=state | ({"groups": groups} if groups > 1 else {}))
         self._max_samples = max_samples
 
     def display_data(self) -> dict[str, Any]:
@@ -137,7 +139,7 @@ class SnapshotReleases(beam.PTransform):  # type: ignore[misc]
         return shown_settings(self._settings, refresh=self._windows.refresh, shards=self._shards)
 
     def expand(self, made: Released | beam.PCollection) -> beam.PCollection:
-        """Keep everyone's newest per shard; join the shards; fit."""
+        """Keep everyone's newest per shard; join the shards, many of them by groups; fit."""
         require_populations((made.releases if isinstance(made, Released) else made).pipeline)
         keyed, all_ticks = self._ours(made) if isinstance(made, Released) else self._received(made)
         given = self._settings, self._options, self._windows, self._owner
@@ -150,6 +152,10 @@ class SnapshotReleases(beam.PTransform):  # type: ignore[misc]
             | "Gather"
             >> beam.ParDo(GatherShard(*given, shards=self._shards)).with_output_types(KEYED)
         )
+
+        if shard_groups(self._shards) > 1:
+            join = beam.ParDo(JoinShards(self._owner, self._windows)).with_output_types(KEYED)
+            changes = (changes,) | "For groups" >> beam.Flatten() | "Join" >> join
 
         return (
             (changes, ticks | "Of all" >> TicksOf(self._shards, whole=True))

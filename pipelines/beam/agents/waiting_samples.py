@@ -19,6 +19,7 @@ from apache_beam.utils.timestamp import Timestamp
 from meanstream.pipelines.beam.agents.agents_coders import (
     ForShardCoder,
     pack_for_coder,
+    packed_number,
     packed_sample_times,
     unpack_for_coder,
 )
@@ -32,6 +33,7 @@ from meanstream.pipelines.beam.agents.agents_elements import (
     without_agent,
 )
 from meanstream.pipelines.beam.agents.agents_windows import MILLI, AgentWindows
+from meanstream.pipelines.beam.element_types.columns_coder import ColumnsCoder
 from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
 from meanstream.pipelines.beam.keyed_state.keyed_steps import Cells, KeyedStep
 
@@ -49,8 +51,14 @@ class ShardTurns(KeyedStep):
     ----------
     owner : StateOwner
     windows : AgentWindows
+
+    Attributes
+    ----------
+    TICKS : str
+        Kind of the packed elements that are ticks of their own window; empty where none are.
     """
 
+    TICKS: ClassVar[str] = ""
     VALUES: ClassVar[tuple[str, ...]] = ("target",)
     BAGS: ClassVar[tuple[str, ...]] = ("waiting", "ticks")
 
@@ -67,6 +75,9 @@ class ShardTurns(KeyedStep):
         """Keep what came until its window has ended."""
         if isinstance(element, Packed):
             cells.waiting.add(element.encoded)
+            if self.TICKS:
+                number = packed_number(element.encoded, self.TICKS)
+                self.turns(cells).keep(Tick(number, -np.inf))
         elif isinstance(element, Tick | Ticks):
             self.turns(cells).keep(element)
 
@@ -193,6 +204,22 @@ def overtakes() -> bool:
     Tests let each have its own, as in a stream on time.
     """
     return True
+
+
+def take_waiting_elements(waiting: Any, coder: ColumnsCoder, number: int) -> list[Any]:
+    """Take the elements of windows up to a number out of a bag."""
+    taken = []
+    encoded = list(waiting.read())
+    waiting.clear()
+
+    for one in encoded:
+        element = coder.decode(one)
+        if element.number <= number:
+            taken.append(element)
+        else:
+            waiting.add(one)
+
+    return taken
 
 
 def take_waiting_samples(waiting: Any, number: int, windows: AgentWindows) -> list[AgentSamples]:

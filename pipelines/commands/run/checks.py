@@ -20,7 +20,6 @@ from meanstream.pipelines.options.option_errors import BadOption, RunFailed, ref
 from meanstream.pipelines.options.stream_defaults import NEVER, is_endless_source
 from meanstream.streaming.events.times import iso_time
 from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
-from meanstream.streaming.metrics.background import parse_server_address
 from meanstream.streaming.open_sink import STDOUT, canonical_sink_location, check_sink_location
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.own_paths import (
@@ -162,6 +161,8 @@ def check_metrics_addresses(options: WatchedOptions) -> None:
     """Refuse addresses of metrics that are none."""
     for name in ("metrics", "private_metrics"):
         if (address := getattr(options, name)) is not None:
+            from meanstream.streaming.metrics.background import parse_server_address
+
             parse_server_address(address, name)
 
 

@@ -13,22 +13,24 @@ from meanstream.pipelines.commands.run.checks import ending_run
 from meanstream.pipelines.commands.run.signals import resume_collection, stopping_on_signals
 from meanstream.pipelines.options.base import OPTION_OF, option_location
 from meanstream.pipelines.options.option_errors import BadOption
-from meanstream.streaming.agents.move_agents import agents_of_store
 from meanstream.streaming.crash import CrashHook, no_crash
 from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
 from meanstream.streaming.open_sink import open_sink
 from meanstream.streaming.open_source import open_source
-from meanstream.streaming.rounds.user_places import users_of_store
 from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
 from meanstream.streaming.sources.file_identity import source_identity
-from meanstream.streaming.store.source_identity import keep_source_identity, require_source_identity
+from meanstream.streaming.store.source_identity import (
+    OLDER_COPY,
+    keep_source_identity,
+    require_source_identity,
+)
 from meanstream.streaming.store.state_store import Store
 
 if TYPE_CHECKING:
     from meanstream.pipelines.options.stream_options import StreamOptions
     from meanstream.streaming.kafka.writing.kafka_sink import KafkaSinks
     from meanstream.streaming.sources.mapping import ColumnMapping
-    from meanstream.streaming.sources.source_protocol import Source
+    from meanstream.streaming.sources.source_protocol import AgentsOfStore, Source
 
 
 @contextmanager
@@ -76,9 +78,7 @@ def open_samples(
         owner=store.public_id(),
         name=name,
         until_end=options.until_end,
-        agents=(agents_of_store if options.WHO == "agent" else users_of_store)(
-            store, options.engine_options().max_agents
-        ),
+        agents=_directory_of_store(options, store),
     )
 
     try:
@@ -104,6 +104,19 @@ def check_opened_source(options: StreamOptions) -> str | None:
     ):
         require_source_identity(store, _identity(options, source, mapping), address=options.source)
         return (store.settings() or {}).get("name")
+
+
+def _directory_of_store(options: StreamOptions, store: Store) -> AgentsOfStore:
+    """Give the names of the agents or users that a store has; the other engine is not imported."""
+    most = options.engine_options().max_agents
+    if options.WHO == "agent":
+        from meanstream.streaming.agents.move_agents import agents_of_store
+
+        return agents_of_store(store, most)
+
+    from meanstream.streaming.rounds.user_places import users_of_store
+
+    return users_of_store(store, most)
 
 
 def _identity(options: StreamOptions, source: Source, mapping: ColumnMapping) -> dict[str, object]:
@@ -156,4 +169,5 @@ def open_kafka_sinks(
         crash=crash or no_crash,
         name=name,
         private_apart=private_apart,
+        older_copy=bool(store.state(OLDER_COPY)),
     )

@@ -20,7 +20,7 @@ from meanstream.pipelines.options.base import OPTION_OF, option_location
 from meanstream.pipelines.options.option_errors import RunFailed, refusing_options
 from meanstream.streaming.events.times import iso_time
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
-from meanstream.streaming.metrics.metric_records import RecentRate, first_release_record
+from meanstream.streaming.metrics.recent_rate import RecentRate
 
 if TYPE_CHECKING:
     from meanstream.pipelines.options.stream_options import StreamOptions
@@ -182,6 +182,8 @@ def _first_release(stats: EngineStats) -> str:
     """Before the first release: when it is due, and why."""
     if stats.first_release is None:
         return ""
+    from meanstream.streaming.metrics.metric_records import first_release_record
+
     return f" | {first_release_record(stats)}"
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from meanstream.operators.validation import require
 from meanstream.pipelines.commands.run.progress_line import announcing_address
 from meanstream.pipelines.commands.run.signals import stopping_on_signals
-from meanstream.streaming.agents.agents_budget import PAGE_SECONDS, budget_outlook
 from meanstream.streaming.own_paths import COLLABORATE_PAGE_SUFFIX, PAGE_SUFFIX
 
 if TYPE_CHECKING:
@@ -66,6 +65,7 @@ def showing_page(
     It foretells when budgets end, where each agent has one budget.
     """
     from meanstream.pipelines.page.page_server import PageServer
+    from meanstream.streaming.agents.agents_budget import PAGE_SECONDS, budget_outlook
 
     bounds = (settings.lower, settings.upper)
     one = all(

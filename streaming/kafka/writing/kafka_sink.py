@@ -214,9 +214,11 @@ class KafkaSink:
         """Give the newest events of the deployment, unless a marker says which of them this store has written.
 
         A new store has no marker on the topic, and an old one whose marker Kafka has forgotten has
-        none. Without a name its events are not told from those of others: then there are none.
+        none. That of an older copy says nothing.
+        Without a name its events are not told from those of others: then there are none.
         """
-        if self._name is None or self._transaction.has_marked(self._topic):
+        is_marked = not self._transaction.older_copy and self._transaction.has_marked(self._topic)
+        if self._name is None or is_marked:
             return iter(())
         return newest_events(self._location, self._name)
 
@@ -282,6 +284,8 @@ class KafkaSinks:
     private_apart : bool
         Deliver what is private in transactions of its own, numbered and noted in a group of its
         own.
+    older_copy : bool
+        Whether the store is, on record, an older copy.
 
     Notes
     -----
@@ -299,8 +303,10 @@ class KafkaSinks:
         crash: CrashHook = no_crash,
         name: str | None = None,
         private_apart: bool = False,
+        older_copy: bool = False,
     ) -> None:
         self._store_id = store_id
+        self._older_copy = older_copy
         self._name = name
         self._stop = stop
         self._crash = crash
@@ -329,7 +335,12 @@ class KafkaSinks:
         if (cluster, apart) not in self._transactions:
             store_id = f"{self._store_id}-private" if apart else self._store_id
             self._transactions[cluster, apart] = KafkaTransaction(
-                location, cluster=cluster, store_id=store_id, stop=self._stop, crash=self._crash
+                location,
+                cluster=cluster,
+                store_id=store_id,
+                stop=self._stop,
+                crash=self._crash,
+                older_copy=self._older_copy,
             )
 
         transaction = self._transactions[cluster, apart]

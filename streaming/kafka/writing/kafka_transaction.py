@@ -65,6 +65,8 @@ class KafkaTransaction:
         Whether the run shall stop: then brokers that do not answer are not waited for.
     crash : callable
         Called on both sides of each step of a delivery.
+    older_copy : bool
+        Whether the store is, on record, an older copy: then it goes on from a later delivery.
     """
 
     def __init__(
@@ -75,12 +77,14 @@ class KafkaTransaction:
         store_id: str,
         stop: Callable[[], bool],
         crash: CrashHook = no_crash,
+        older_copy: bool = False,
     ) -> None:
         self.location = location
         self.cluster = cluster
         self._id = f"meanstream-{store_id}"
         self._owner = secrets.token_hex(8)
         self._crash = crash
+        self.older_copy = older_copy
         self.health = client_health(location)
         self._patience = Patience(location.brokers, stop, self.health)
         self._group = MarkerGroup(location, f"{self._id}-deliveries", self._patience)
@@ -261,6 +265,18 @@ class KafkaTransaction:
         if self._delivery is None:
             self._delivery = marker.delivery
 
+        # What a later life of the store has delivered is made again, and written once more.
+        if self.older_copy and marker.delivery > self._delivery:
+            logger.warning(
+                "%s: the store is an older copy, and deliveries %d to %d of a later one are on "
+                "the topics: events that it makes again are there twice, with the same ids",
+                self.location.brokers,
+                self._delivery + 1,
+                marker.delivery,
+            )
+            self._delivery = marker.delivery
+
+        self.older_copy = False
         self._repeat = Repeat(marker.written) if marker.delivery > self._delivery else None
 
     def _start(self) -> Marker:
@@ -324,18 +340,21 @@ class KafkaTransaction:
                 f"{self.location.brokers}"
             )
 
+        if self._delivery is None:
+            return
+
         # The marker may be one delivery ahead, where a kill came before the store's note.
-        if self._delivery is not None and marker.delivery not in (
-            self._delivery,
-            self._delivery + 1,
-        ):
+        is_behind = marker.delivery < self._delivery
+        is_far_ahead = marker.delivery > self._delivery + 1
+        if is_behind or (is_far_ahead and not self.older_copy):
             raise self._strangers(f"delivery {marker.delivery}")
 
     def _strangers(self, found: str) -> SinkLostError:
         roles = ", ".join(self._roles.values())
         return SinkLostError(
             f"{roles} must be the topics of this store (delivery {self._last}), got {found} on "
-            f"{self.location.brokers}: store and topics do not belong together; is the store an older copy?"
+            f"{self.location.brokers}: store and topics do not belong together; "
+            "is the store an older copy (see `meanstream store adopt --older-copy`)?"
         )
 
     @property

@@ -39,7 +39,7 @@ from meanstream.pipelines.beam.agents.agents_parts import agents_part_state
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows, _ToShards, tick_bits
 from meanstream.pipelines.beam.agents.answer_agents import AnswerAgents
 from meanstream.pipelines.beam.agents.fit_population import FitReleases
-from meanstream.pipelines.beam.agents.gather_releases import GatherShard
+from meanstream.pipelines.beam.agents.gather_releases import GatherShard, JoinShards
 from meanstream.pipelines.beam.agents.pairwise_turns import StepFederation
 from meanstream.pipelines.beam.agents.release_agents import ReleaseShard
 from meanstream.pipelines.beam.element_types.columns_coder import ColumnsCoder
@@ -127,6 +127,16 @@ def gather_step(
     settings = replace(SETTINGS, **changes)
     owner = owner_of(settings, secret or SecretLocation(), shards, refresh)
     return GatherShard(settings, EngineOptions(), AgentWindows(refresh=refresh), owner)
+
+
+def join_step(
+    shards: int = 8,
+    refresh: float = 20 * HOUR,
+    secret: SecretLocation | None = None,
+    **changes: Any,
+) -> Any:
+    owner = owner_of(replace(SETTINGS, **changes), secret or SecretLocation(), shards, refresh)
+    return JoinShards(owner, AgentWindows(refresh=refresh))
 
 
 def fit_step(
@@ -222,17 +232,24 @@ def live_gather(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
     return list(fire(step, step._windows.gathered(number), kept))
 
 
-def live_fit(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
+def change_told(number: int) -> Packed:
+    """A shard's change that brings nothing."""
     change = replace(
-        step.empty(),
+        fit_step().empty(),
         pools={0: PooledVariance(SETTINGS.lower, SETTINGS.upper)},
         turns={0: number + 1},
         number=number,
     )
-    for element in (
-        Packed(ColumnsCoder(PartialReleases).encode(change)),
-        Tick(number, 1.0, b"\x01"),
-    ):
+    return Packed(ColumnsCoder(PartialReleases).encode(change))
+
+
+def live_join(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
+    take(step, change_told(number), kept)
+    return list(fire(step, step._windows.joined(number), kept))
+
+
+def live_fit(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
+    for element in (change_told(number), Tick(number, 1.0, b"\x01")):
         take(step, element, kept)
     return list(fire(step, step._windows.fitted(number), kept))
 
@@ -294,6 +311,7 @@ ROUNDS = {"epsilon": 1.0, "upper": 11, "name": "another", "window": "2d"}
 KEPT: dict[str, tuple[Kept, dict[str, Any]]] = {
     "agents": (Kept(ReleaseShard, agents_step, live_agents), AGENTS),
     "releases": (Kept(GatherShard, gather_step, live_gather), AGENTS),
+    "groups": (Kept(JoinShards, join_step, live_join), AGENTS),
     "fits": (Kept(FitReleases, fit_step, live_fit), AGENTS),
     "answers": (Kept(AnswerAgents, answer_step, live_answer), AGENTS),
     "ticks": (Kept(_ToShards, gate_step, live_gate), AGENTS),

@@ -129,7 +129,7 @@ def test_an_older_copy_of_the_store_is_refused_and_disturbs_nobody(world: World)
         deliver(sinks, ("releases", releases(index)))
     copy = world.open()
     with pytest.raises(
-        SinkLostError, match=r"\(delivery 0\), got delivery 3 on .* is the store an older copy\?$"
+        SinkLostError, match=r"\(delivery 0\), got delivery 3 on .* is the store an older copy "
     ):
         copy.restore(old)
     deliver(sinks, ("releases", releases(4)))  # the rightful one goes on
@@ -144,7 +144,7 @@ def test_a_copy_that_is_one_delivery_behind_must_repeat_that_one(world: World) -
         copy = world.open()
         copy.restore(old)
         with pytest.raises(
-            SinkLostError, match=r"got another delivery 1 in topic-.*older copy\?$"
+            SinkLostError, match=r"got another delivery 1 in topic-.*is the store an older copy "
         ) as error:
             deliver(copy, ("releases", other), ("estimates", estimates(1)))
         assert "\n" not in str(error.value)

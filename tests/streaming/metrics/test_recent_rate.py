@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meanstream.streaming.metrics.metric_records import RecentRate
+from meanstream.streaming.metrics.recent_rate import RecentRate
 
 
 def steady(rate: RecentRate, begin: float, seconds: int, count: int) -> int:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from meanstream.pipelines.commands.main import app
 from meanstream.streaming.crash import CrashPoint, Moment
+from meanstream.streaming.engine.earlier_releases import EarlierReleases
 from meanstream.streaming.store.secret_source import load_secret
 from meanstream.streaming.store.source_identity import adopt_source_identity_of_copy
 from meanstream.streaming.store.state_store import Store, StoreError
@@ -120,11 +121,17 @@ def test_an_older_copy_is_refused_where_the_lock_file_knows_better(
         world.run(source())
 
 
-def test_other_input_after_a_restore_is_another_release_of_the_same_noise(
-    new_world: Callable[[str], Any], tmp_path: Path
+@pytest.mark.parametrize("checked", [True, False])
+def test_other_input_after_a_restore_is_refused_before_anything_is_charged(
+    checked: bool,
+    new_world: Callable[[str], Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Why the newest copy must be restored onto the same input: two releases of one index differ by
-    raw sums alone."""
+    """Two releases of one index would differ by raw sums alone; the known-bad twin, which compares nothing, makes
+    them."""
+    if not checked:
+        monkeypatch.setattr(EarlierReleases, "require_same", lambda *_: None)
     world = new_world("w")
     world.run(source(), crash=BacksUp(world.folder / "s.db", tmp_path / "backup.db", 1))
     first = {(e["agent"], e["index"]): e for e in world.events("releases")}
@@ -139,12 +146,20 @@ def test_other_input_after_a_restore_is_another_release_of_the_same_noise(
     changed = ScriptedSource(
         [(agent, min(value + 1, 10.0), time) for agent, value, time in SAMPLES]
     )
+    if checked:
+        rows = audit_ledger(other / "s.db").rows
+        for _ in range(2):  # and the next run knows it, too
+            with pytest.raises(StoreError, match=r"releases must be made again as they left"):
+                elsewhere.run(changed)
+        assert audit_ledger(other / "s.db").rows == rows
+        elsewhere.run(source())
+        made = elsewhere.events("releases")
+        assert {(e["agent"], e["index"]): e for e in made} == first
+        return
     elsewhere.run(changed)
     second = {(e["agent"], e["index"]): e for e in elsewhere.events("releases")}
     both = [key for key in first if key in second and first[key] != second[key]]
-    assert both, (
-        "some releases were made twice from different input: documented, and why it must not be done"
-    )
+    assert both, "some releases were made twice from different input"
 
 
 def test_a_copy_is_private_new_and_of_a_store(world: Any, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.answer_agents import AnswerAgents
 from meanstream.pipelines.beam.agents.charges import ReleaseLedger
 from meanstream.pipelines.beam.agents.fit_population import FitReleases
-from meanstream.pipelines.beam.agents.gather_releases import GatherShard
+from meanstream.pipelines.beam.agents.gather_releases import GatherShard, JoinShards
 from meanstream.pipelines.beam.agents.release_agents import ReleaseShard
 from meanstream.pipelines.beam.element_types.beam_samples import AgentBatch
 from meanstream.pipelines.beam.element_types.events import DamagedBytesError
@@ -318,10 +318,10 @@ def test_nothing_that_moves_or_stays_is_pickled() -> None:
     }
     assert [name for name in primitive if "Newest" not in name] == []
     assert len(components.pcollections) > 20
-    specs = (ReleaseShard, GatherShard, FitReleases, AnswerAgents)
+    specs = (ReleaseShard, GatherShard, JoinShards, FitReleases, AnswerAgents)
     stored = [spec for kind in specs for spec in kind.SPECS.values()]
     assert {type(spec.coder) for spec in stored} == {BytesCoder}
-    assert len(stored) == 23
+    assert len(stored) == 28
 
 
 def _leaves(coder: Any) -> list[str]:

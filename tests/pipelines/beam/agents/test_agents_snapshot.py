@@ -19,6 +19,7 @@ from apache_beam.transforms.window import TimestampedValue
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.collaboration.variance.pooled_variance import PooledVariance
 from meanstream.operators.records import ReleaseColumns
+from meanstream.pipelines.beam.agents import gather_releases as gather
 from meanstream.pipelines.beam.agents import snapshot_releases as snapshot
 from meanstream.pipelines.beam.agents.agent_transforms import (
     AgentWindows,
@@ -29,19 +30,28 @@ from meanstream.pipelines.beam.agents.agent_transforms import (
     SingleEvents,
     SnapshotReleases,
 )
-from meanstream.pipelines.beam.agents.agents_elements import FittedReleases, PartialReleases
+from meanstream.pipelines.beam.agents.agents_elements import (
+    FittedReleases,
+    Packed,
+    PartialReleases,
+)
 from meanstream.pipelines.beam.agents.agents_windows import TickShards
 from meanstream.pipelines.beam.agents.fit_population import FitReleases
-from meanstream.pipelines.beam.agents.gather_releases import gather_releases
+from meanstream.pipelines.beam.agents.gather_releases import (
+    JoinShards,
+    gather_releases,
+    shard_groups,
+)
 from meanstream.pipelines.beam.agents.latest_by_agent import LatestOfShard
 from meanstream.pipelines.beam.beam_runners import runner_arguments
-from meanstream.pipelines.beam.element_types.beam_samples import RememberedWords
+from meanstream.pipelines.beam.element_types.beam_samples import AGENT_SHARDS, RememberedWords
 from meanstream.pipelines.beam.element_types.columns_coder import ColumnsCoder
 from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.events.wire import Release
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS, assert_same_estimates, samples
 from tests.pipelines.beam.support.collecting import collector, run_pipeline
+from tests.pipelines.beam.support.keyed_cells import cells, fire, take
 from tests.pipelines.beam.support.prism import on_prism
 
 OPTIONS = EngineOptions()
@@ -299,6 +309,23 @@ def test_a_shard_keeps_what_agents_have_released_in_its_bytes() -> None:
         assert ratio < 1 if settings is gaussian else ratio == 1
 
 
+def test_a_shard_whose_first_window_had_no_release_keeps_means_exactly() -> None:
+    """The state of nobody holds no whole numbers in place of means."""
+    rng = np.random.default_rng(3)
+    words = RememberedWords().of
+    latest = LatestOfShard(SETTINGS)
+    assert latest.changed([], words) is not None
+    now = None
+    for index in range(1, 4):
+        latest = LatestOfShard(SETTINGS, latest.to_bytes())
+        events = events_of({index: float(rng.normal(5, 2))}, SETTINGS.epsilon)
+        changed = latest.changed(list(gather_releases(events, SETTINGS)), words)
+        assert changed is not None
+        before, after = changed
+        assert np.array_equal(before.mean, [] if now is None else now.mean)
+        now = after
+
+
 def changes(n: int = 5) -> list[PartialReleases]:
     """What shards tell one after the other, with pools whose sums depend on their order: 30 agents
     each, twice."""
@@ -376,6 +403,44 @@ def test_pools_that_are_added_as_they_come_would_show(monkeypatch: pytest.Monkey
     monkeypatch.setattr(PartialReleases, "take", added)
     with pytest.raises(AssertionError):
         check_joins()
+
+
+def test_groups_of_shards_join_to_the_bytes_of_one_key() -> None:
+    """Two groups, whose changes come in any order, in two turns, and one of them twice."""
+    coder, parts = ColumnsCoder(PartialReleases), changes()
+    expected = coder.encode(joined(range(10), 1))
+    windows = AgentWindows(refresh=60.0)
+    step = JoinShards(StateOwner(settings={}), windows)
+    step.setup()
+    for seed in range(6):
+        order = np.random.default_rng(seed).permutation(10).tolist()
+        whole, waiting = nobody(), []
+        groups = [cells(JoinShards), cells(JoinShards)]
+        for number, turn in enumerate((order[:6], order[6:] + order[:1])):
+            for place in turn:
+                (shard,) = parts[place].turns
+                change = replace(parts[place], number=number)
+                take(step, Packed(coder.encode(change)), groups[shard % 2])
+
+            told = [made for one in groups for made in fire(step, windows.joined(number), one)]
+            decoded = [coder.decode(made.value[1].encoded) for made in told]
+            assert {made.value[0] for made in told} == {0}
+            assert len(decoded) <= 4
+            waiting = whole.take(waiting + decoded[::-1])
+
+        assert not waiting
+        assert coder.encode(whole) == expected
+
+
+def test_a_population_of_groups_is_that_of_one_level(
+    world: tuple[float | None, World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refresh, expected = world
+    monkeypatch.setattr(gather, "TWO_LEVELS", 2)
+    assert shard_groups(AGENT_SHARDS) == 4
+    grouped = World(samples(), refresh)
+    assert grouped.estimates == expected.estimates
+    assert sorted(grouped.population, key=repr) == sorted(expected.population, key=repr)
 
 
 @pytest.mark.parametrize("collaboration", ["learned_prior", "tests", "none"])

@@ -117,7 +117,7 @@ def test_a_carrier_holds_the_answers_of_one_window(refresh: float, lateness: flo
         (of_note,) = notes.assign(WindowFn.AssignContext(noted))
         (one,) = later.assign(WindowFn.AssignContext(released))
         assert of_note.end.micros == released.micros
-        assert one.end.micros == gathered.micros == windows.fitted(number).micros - 1000
+        assert one.end.micros == gathered.micros == windows.joined(number).micros - 1000
         seen.add(one)
     assert len(seen) == 11
 
