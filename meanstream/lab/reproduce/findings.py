@@ -69,7 +69,10 @@ def _forced_size(panels: Panels) -> Iterator[str]:
         share for share, y in zip(forced["x"], forced["y"], strict=True) if y > 10 * rule[share]
     ]
     if shares:
-        yield f"{forced['label']}: over ten times the error of {chosen['label']} up to share {max(shares):.2f}."
+        yield (
+            f"{forced['label']}: over ten times the error of {chosen['label']} up to share "
+            f"{max(shares):.2f}."
+        )
 
 
 def _crossing(panels: Panels) -> Iterator[str]:

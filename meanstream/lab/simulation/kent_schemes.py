@@ -240,6 +240,16 @@ def own_mean_errors(
         held = vector_law_summaries(2.0 * own - 1.0, np.full(users, samples), rng)
         by_users.append(_error(level, held, data.truth[:1], rng, run))
 
+    user_level = (float(np.mean(by_users)), simulated_rounds_stderr(np.array(by_users)))
+    return {"user level": user_level} | {
+        scheme: (error, None)
+        for scheme, error in _exact_mean_errors(data, epsilon, samples).items()
+    }
+
+
+def _exact_mean_errors(data: OwnShares, epsilon: float, samples: int) -> dict[str, float]:
+    """Compute the mean squared error of the share of the first category, of all other schemes."""
+    users = len(data.count)
     # Samples of a user are drawn without putting any back.
     number = data.count.sum(axis=1)
     own = data.count[:, 0] / number
@@ -253,10 +263,9 @@ def own_mean_errors(
     by_items = float((shown * (1.0 - shown)).sum()) / (2.0 * true - 1.0) ** 2 / users**2
 
     return {
-        "user level": (float(np.mean(by_users)), simulated_rounds_stderr(np.array(by_users))),
-        "one item": (by_items, None),
-        "semi-user level": (sampling + laplace / users, None),
-        "full item level": (sampling + laplace / users / samples, None),
+        "one item": by_items,
+        "semi-user level": sampling + laplace / users,
+        "full item level": sampling + laplace / users / samples,
     }
 
 
@@ -285,7 +294,7 @@ def ball_reach(dimension: int, epsilon: float) -> float:
 
 
 def ball_reports(values: Floats, epsilon: float, rng: np.random.Generator) -> Floats:
-    """Draw Duchi's report of each vector of the unit ball, their equation 25; its mean is the vector.
+    """Draw Duchi's reports of vectors of the unit ball, their equation 25; the mean is the vector.
 
     A report is a point of a sphere, on the side of the vector or of its opposite, more often on
     that side by `e^epsilon`. So all reports have one length, `ball_reach`, and the mean of n of

@@ -225,8 +225,8 @@ class MessagePassing(Consensus):
 
     References
     ----------
-    Galante, Neglia, Leonardi, "Scalable decentralized algorithms for online personalized mean estimation",
-    arXiv 2402.12812: B-ColME.
+    Galante, Neglia, Leonardi, "Scalable decentralized algorithms for online personalized mean
+    estimation", arXiv 2402.12812: B-ColME.
     """
 
     name: ClassVar[str] = "message_passing"
@@ -405,7 +405,7 @@ def _mixed(edges: PartnerEdges, mean: Floats, variance: Floats, noise: Floats) -
 
 
 def consensus_worth(label: Ints, partners: int = 10) -> Floats:
-    """Count how many releases of equal variance each agent's class is worth to it, if classes are known.
+    """Count how many equal releases each agent's class is worth to it, if classes are known.
 
     Parameters
     ----------
