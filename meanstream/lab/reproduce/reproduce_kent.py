@@ -272,6 +272,7 @@ def _measure_file(
                 quantity=quantity,
                 log_x=False,
             )
+
             scale = epsilon**2 if one_mean else 1.0
             panels.append(panel.shown(_scheme_curves(grid, errors, scale)))
 

@@ -145,6 +145,7 @@ def consensus_with_known_classes(
     rng = np.random.default_rng(0)
     placements = [rng.integers(0, classes, agents) for _ in range(max(_PLACED // agents, 1))]
     worth = np.concatenate([consensus_worth(label) for label in placements])
+
     own = np.asarray(t) / sample_variance
     heard = np.multiply.outer(_broadcast_precision(t, table, schedule), worth)
 
@@ -365,6 +366,7 @@ def better_together_from(gain: Callable[[Ints], Floats], steps: int) -> int | No
     """
     grid = np.unique(np.geomspace(2, steps, _TIMES).round().astype(np.int64))
     losses = np.flatnonzero(gain(grid) <= 0)
+
     if not len(losses):
         return 2
     if losses[-1] == len(grid) - 1:

@@ -142,6 +142,7 @@ def exact_binomial_tail(size: int, mean: float, failure: float) -> float:
 
     low = 0.0
     high = 1.0
+
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
         if beyond(middle) <= failure:
@@ -160,6 +161,7 @@ def _windows(problem: CummingsProblem) -> list[Bound]:
     failure = FAILURE / (2 * n)
     log = math.log(2.0 / failure)
     chernoff = math.sqrt(3.0 * p * log / k)
+
     of_users = "f_D, users' own means of {} law"
     rows = [
         _CUMMINGS.explicit(

@@ -233,6 +233,8 @@ class MessagePassing(Consensus):
 
     def _mixed(self, edges: PartnerEdges, mean: Floats, variance: Floats, noise: Floats) -> Floats:
         n = len(mean)
+
+        # Who is within reach of whom, each of itself too.
         links: Any = _mixing_matrix(edges, n).astype(np.bool_)
         reached = links
         for _ in range(HOPS - 1):
@@ -422,6 +424,7 @@ def consensus_worth(label: Ints, partners: int = 10) -> Floats:
     """
     n = len(label)
     edges = partner_edges(np.arange(n), partners)
+
     same = label[edges.one] == label[edges.other]
     of_class = PartnerEdges(edges.one[same], edges.other[same])
     _, variance, _, _ = _mixed(of_class, np.zeros(n), np.ones(n), np.zeros(n))
