@@ -66,9 +66,9 @@ MANY_AGENTS = 4_000
 LEAST_PER_COMMIT = 8
 """Records per agent for which it waits: to read so many costs as much as a commit."""
 MOST_PER_COMMIT = 64
-"""Records per agent for which it waits while they are few in all: a commit costs little then."""
-FEW_RECORDS = 1 << 21
-""""Few in all": what they release is in memory until the commit."""
+"""Records per agent for which it waits up to `WAITING_RECORDS`: a commit costs little then."""
+WAITING_RECORDS = 1 << 21
+"""Records beyond the least ones: what they release is in memory until the commit."""
 
 LONGEST_WAIT = 1.0
 """Seconds for which a commit waits for what brokers hold."""
@@ -382,4 +382,4 @@ class Engine(KeptEngine[EngineStats, list[ReleaseBatch]]):
 
 def _records_of_commit(agents: int) -> int:
     """Give the number of records after which a commit of so many agents waits for no more."""
-    return max(LEAST_PER_COMMIT * agents, min(MOST_PER_COMMIT * agents, FEW_RECORDS))
+    return max(LEAST_PER_COMMIT * agents, min(MOST_PER_COMMIT * agents, WAITING_RECORDS))
