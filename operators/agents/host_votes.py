@@ -123,8 +123,8 @@ class HostVotes:
 
         moment = np.concatenate(moments)
         order = np.argsort(moment, kind="stable")
-        by_moment = np.argsort(pairs.moment, kind="stable")
-        arrived = np.searchsorted(pairs.moment[by_moment], moment[order], side="right")
+        by_moment, complete = order_of_pairs(pairs, int(moment.max(initial=0)) + 1)
+        arrived = complete[moment[order]]
         done = 0
 
         while True:
@@ -141,7 +141,7 @@ class HostVotes:
             done = int(arrived[i])
             self._leave_with(int(order[i]), pending, begun)
 
-        self.count(pairs.take(by_moment[done:]))
+        self.count(pairs.take(by_moment[done:]) if done else pairs)
 
     def _leave_with(self, place: int, pending: PendingReleases, begun: int) -> None:
         """Noise all that was counted, and let it leave with a release of the batch."""
@@ -181,3 +181,16 @@ class HostVotes:
             )
 
         return self._known
+
+
+def order_of_pairs(pairs: HostPairs, moments: int) -> tuple[Ints, Ints]:
+    """Give the order in which pairs are complete, and how many are with each sample of a batch.
+
+    A sample completes one pair at most, so that its place is found without a sort.
+    """
+    size = max(moments, int(pairs.moment.max(initial=-1)) + 1)
+    pair = np.full(size, -1)
+    pair[pairs.moment] = np.arange(len(pairs.moment))
+    completes = pair >= 0
+
+    return pair[completes], np.cumsum(completes)

@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.agents.sorting import last_of_each, order_by_agent
+from meanstream.operators.agents.sorting import order_by_agent
 from meanstream.operators.counters.base import Counter
 from meanstream.operators.records import Bools, Floats, Ints, ReleaseColumns
 from meanstream.operators.validation import require_version
@@ -230,6 +230,7 @@ class OwnReleases:
         self.combines = settings.mode == "tuned" and not settings.remembers.forgets
         self._rows = _no_rows(agents)
         self._changed: set[int] = set()
+        self._stale: Bools = np.zeros(agents, np.bool_)  # whose mean is of older releases
 
     def observe(self, releases: ReleaseColumns) -> None:
         """Take new releases; those of an agent in the order in which they were made."""
@@ -241,11 +242,9 @@ class OwnReleases:
         for turn in _turns(releases.agent):
             self._remember(releases, fits, turn)
 
-        touched = releases.agent[last_of_each(releases.agent)]
-        for start in range(0, len(touched), _BLOCK):
-            self._combine(touched[start : start + _BLOCK])
-
-        self._changed.update(np.flatnonzero(np.bincount(touched // CHUNK)).tolist())
+        # What they say together is computed once it is read: more of them may come before.
+        self._stale[releases.agent] = True
+        self._changed.update(np.flatnonzero(np.bincount(releases.agent // CHUNK)).tolist())
 
     def combined(self, latest: ReleaseColumns) -> ReleaseColumns:
         """Give each newest release the mean of all that are remembered of its agent, and the variance of its noise.
@@ -255,9 +254,9 @@ class OwnReleases:
         latest : ReleaseColumns
             At most one release per agent. One that was not observed stays as it is.
         """
-        remembered = np.flatnonzero(latest.agent < len(self._rows["index"]))
+        rows = self.columns()
+        remembered = np.flatnonzero(latest.agent < len(rows["index"]))
         agent = latest.agent[remembered]
-        rows = self._rows
         same = (rows["length"][agent] > 1) & (rows["index"][agent] == latest.index[remembered])
         same &= (rows["total"][agent, -1] == latest.total[remembered]) & (
             rows["count"][agent, -1] == latest.count[remembered]
@@ -277,13 +276,18 @@ class OwnReleases:
         if not self.combines:
             return self
         fresh = OwnReleases(self._settings, agents)
-        for name, column in self._rows.items():
+        for name, column in self.columns().items():
             fresh._rows[name][number] = column
 
         return fresh
 
     def columns(self) -> dict[str, np.ndarray]:
         """Plain arrays, one row per agent."""
+        stale = np.flatnonzero(self._stale)
+        for start in range(0, len(stale), _BLOCK):
+            self._combine(stale[start : start + _BLOCK])
+
+        self._stale[stale] = False
         return self._rows
 
     @classmethod
@@ -291,6 +295,7 @@ class OwnReleases:
         """Make the same of its arrays."""
         own = cls(settings)
         own._rows = {name: columns[name] for name in _COLUMNS}
+        own._stale = np.zeros(len(columns["index"]), np.bool_)
         return own
 
     def changes(self) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
@@ -298,9 +303,10 @@ class OwnReleases:
 
         Views, with a version.
         """
+        columns = self.columns()
         for chunk in sorted(self._changed):
             rows_of_chunk = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
-            rows = {name: column[rows_of_chunk] for name, column in self._rows.items()}
+            rows = {name: column[rows_of_chunk] for name, column in columns.items()}
             yield chunk, {"version": np.array(SNAPSHOT_VERSION), **rows}
 
     def mark_clean(self) -> None:
@@ -315,6 +321,8 @@ class OwnReleases:
 
         for name in _COLUMNS:
             self._rows[name][first : first + len(state[name])] = state[name]
+
+        self._stale[first : first + len(state["index"])] = False
 
     # -- internals ---------------------------------------------------------------------------------------------
 
@@ -368,6 +376,7 @@ class OwnReleases:
                 grown[name][:room] = column
 
             self._rows = grown
+            self._stale = np.append(self._stale, np.zeros(len(grown["index"]) - room, np.bool_))
 
 
 def _no_rows(agents: int) -> dict[str, np.ndarray]:

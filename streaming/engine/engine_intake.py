@@ -64,7 +64,8 @@ class Intake:
         self._options = options
         self._stats = stats
 
-        self._numbers: dict[str, int] = {}
+        self._numbered: dict[str, int] = {}  # agents by name, as far as it was needed
+        self._directory: list[str] | None = None  # of the source, if all agents are of this one
         self._number_of = NameTable(
             name_table_without_numbers
         )  # source's code of an agent to its number, -1 if new
@@ -165,7 +166,6 @@ class Intake:
     def restore(self, store: Store, state: dict[str, Any]) -> None:
         """Continue from what was saved."""
         self.names = store.agents()
-        self._numbers = {name: number for number, name in enumerate(self.names)}
         self._forgotten = frozenset(
             self.names[number] for number in forgotten_agents(store).tolist()
         )
@@ -288,7 +288,10 @@ class Intake:
         # Only names without a number are compared with the directory.
         codes, first = np.unique(unknown, return_index=True)
         codes = codes[np.argsort(first)]
-        new = [code for code in codes.tolist() if samples.names[code] not in self._numbers]
+        new = codes.tolist()
+        if not self._is_only_directory(samples.names):
+            new = [code for code in new if samples.names[code] not in self._numbers]
+
         refused = new[self._options.max_agents - len(self.names) :]
 
         return np.isin(samples.agent, refused)
@@ -306,17 +309,43 @@ class Intake:
             fresh = np.zeros(len(of_code), np.bool_)
             fresh[samples.agent[number < 0]] = True
             codes = np.flatnonzero(fresh)
-            known = self._numbers
-            before = len(self._numbers)
-            names = map(samples.names.__getitem__, codes.tolist())
-            of_code[codes] = [known.setdefault(name, len(known)) for name in names]
-
-            # A dictionary keeps its order: the new names are its last ones.
-            self.names.extend(reversed(list(islice(reversed(known), len(known) - before))))
+            of_code[codes] = self._number_names(samples.names, codes)
             number = of_code[samples.agent]
             self._warn_full()
 
         return number
+
+    def _number_names(self, directory: list[str], codes: Ints) -> Ints:
+        """Give numbers to names of a directory that have none under their codes."""
+        is_only = self._is_only_directory(directory)
+        names = [directory[code] for code in codes.tolist()]
+        before = len(self.names)
+        if is_only:
+            self.names.extend(names)
+            return np.arange(before, len(self.names))
+
+        # A name may have come under another code; a dictionary keeps its order, so that the new
+        # names are its last ones.
+        known = self._numbers
+        numbers = np.array([known.setdefault(name, len(known)) for name in names], np.int64)
+        self.names.extend(reversed(list(islice(reversed(known), len(known) - before))))
+
+        return numbers
+
+    def _is_only_directory(self, directory: list[str]) -> bool:
+        """Say whether all agents are of this directory: a name without a number is new then."""
+        if not self.names:
+            self._directory = directory
+
+        return self._directory is directory
+
+    @property
+    def _numbers(self) -> dict[str, int]:
+        """Numbers of all agents by name."""
+        known = self._numbered
+        fresh = self.names[len(known) :]
+        known.update(zip(fresh, range(len(known), len(self.names)), strict=True))
+        return known
 
     def _warn_full(self) -> None:
         """Say once in a process that no further agent is taken; how many there are is public."""

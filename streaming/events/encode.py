@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 from typing import Any, overload
 
@@ -210,7 +211,7 @@ def _parts_of(column: Column | msgspec.Raw) -> Callable[[slice], Iterable[Any]]:
 
     if isinstance(column, np.ndarray):
         _require_finite(column.ndim > 1 or bool(np.isfinite(column).all()))
-        return lambda part: column[part].tolist()
+        return partial(_numbers, column)
 
     if callable(column):
         return column
@@ -221,12 +222,48 @@ def _parts_of(column: Column | msgspec.Raw) -> Callable[[slice], Iterable[Any]]:
     return lambda part: column[part]
 
 
+def _numbers(column: np.ndarray, part: slice) -> Iterable[Any]:
+    """Give numbers; one that all of these events share is written once."""
+    values = column[part]
+    numbers: list[Any] = values.tolist()
+    if values.ndim != 1 or len(values) < 2:
+        return numbers
+
+    # Their bits are compared: minus zero is not written as zero is.
+    bits = values.view(f"u{values.itemsize}")
+    if (bits == bits[0]).all():
+        return repeat(_as_raw(numbers[0]))
+    return numbers
+
+
 def _objects(column: ObjectColumn) -> Callable[[slice], Iterable[Any]]:
+    """Give objects; those that hold nothing but zeros, as most do, are one that is written once."""
     row: Any = msgspec.defstruct("Object", [*column.fields, *column.constants], gc=False)
     same = [repeat(value) for value in column.constants.values()]
-    return lambda part: map(
-        row, *(values[part].tolist() for values in column.fields.values()), *same
-    )
+    zeros = (np.zeros_like(values[:1]).tolist()[0] for values in column.fields.values())
+    nothing = _as_raw(row(*zeros, *column.constants.values())) if _length(column) else None
+
+    def objects(part: slice) -> Iterable[Any]:
+        fields = [values[part] for values in column.fields.values()]
+        is_set = np.any([values.reshape(len(values), -1).any(axis=1) for values in fields], axis=0)
+        which = np.flatnonzero(is_set)
+        made: list[Any] = [nothing] * len(is_set)
+        for place, entry in zip(
+            which.tolist(), map(row, *(v[which].tolist() for v in fields), *same), strict=True
+        ):
+            made[place] = entry
+
+        return made
+
+    return objects
+
+
+def _length(column: ObjectColumn) -> int:
+    return len(next(iter(column.fields.values())))
+
+
+def _as_raw(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))
 
 
 def _require_finite(finite: bool) -> None:

@@ -228,14 +228,18 @@ def iso_times(seconds: Floats) -> list[str]:
 
 
 def _iso_texts(micros: Ints) -> list[str]:
-    if not np.any(micros % 1_000_000):
-        return [
-            text + "Z"
-            for text in np.datetime_as_string(micros.astype("datetime64[us]"), unit="s").tolist()
-        ]
+    is_whole = micros % 1_000_000 == 0
+    moments = micros.astype("datetime64[us]")
+    texts: list[str]
+    if is_whole.all():
+        texts = np.datetime_as_string(moments, unit="s", timezone="UTC").tolist()
+        return texts
 
-    texts = np.datetime_as_string(micros.astype("datetime64[us]"), unit="us").tolist()
-    return [text.removesuffix(".000000") + "Z" for text in texts]
+    texts = np.datetime_as_string(moments, unit="us", timezone="UTC").tolist()
+    for place in np.flatnonzero(is_whole).tolist():
+        texts[place] = texts[place].replace(".000000", "")
+
+    return texts
 
 
 def known_time(seconds: float) -> float | None:

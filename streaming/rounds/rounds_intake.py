@@ -258,7 +258,6 @@ class RoundsIntake(Intake):
     def restore(self, store: Store, state: Mapping[str, Any]) -> None:
         """Continue from what was saved."""
         self.names[:] = store.agents()
-        self._numbers = {name: number for number, name in enumerate(self.names)}
         self.closing.restore(state)
         self._seen.restore(store)
         self.places.restore(store)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
+from meanstream.operators.agents.host_votes import HostPairs, order_of_pairs
 from meanstream.operators.agents.vote_of_spread import (
     BY_CONTENT,
     FACTOR,
@@ -221,3 +222,13 @@ def test_pure_noise_is_of_integers_for_votes_and_histograms_too() -> None:
     persons = settings(noise="laplace", counter="pm1", per_person=3)
     assert persons.vote is not None
     assert persons.vote.noise.scale == pytest.approx(3 * 2 / 0.2)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_pairs_stand_in_the_order_of_the_samples_that_complete_them(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    moment = rng.permutation(50)[: 13 * seed]
+    pairs = HostPairs(rng.integers(0, 7, len(moment)), rng.integers(0, 11, len(moment)), moment)
+    order, complete = order_of_pairs(pairs, 60)
+    assert order.tolist() == np.argsort(moment, kind="stable").tolist()
+    assert complete.tolist() == [int(np.count_nonzero(moment <= i)) for i in range(60)]

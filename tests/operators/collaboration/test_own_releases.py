@@ -317,3 +317,19 @@ def test_lagged_covariances_are_those_of_the_matrix(counter: Counter) -> None:
         np.testing.assert_allclose(found[lag, lag:], np.diag(whole, -lag), rtol=1e-12)
         assert not found[lag, :lag].any()
     assert np.array_equal(counter.lagged_covariance(11, 8), found[:, :11])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_reading_on_the_way_changes_no_bit(case: str) -> None:
+    settings = replace(SETTINGS, **CASES[case])
+    often = OwnReleases(settings)
+    once = OwnReleases(settings)
+    for first in range(1, 12, 2):
+        for agent in (0, 3):
+            releases = releases_of(settings, 10 * np.arange(first, first + 2), first, agent, first)
+            often.observe(releases)
+            once.observe(releases)
+        often.columns()
+
+    for name, column in often.columns().items():
+        assert np.array_equal(column, once.columns()[name])

@@ -60,3 +60,17 @@ def test_what_is_not_used_is_told_with_its_reason_and_its_place() -> None:
     intake.admit(samples, rejects, 39.0)
     assert rejects.reason[:2] == ["in_future"] * 2
     assert rejects.position[:2] == samples.position[[0, 2]].tolist()
+
+
+def test_an_agent_keeps_its_number_where_the_source_begins_its_names_again() -> None:
+    options = EngineOptions(allowed_lateness=LATENESS, quorum=1)
+    intake = Intake(SETTINGS.grid, options, "script", EngineStats())
+    numbers = []
+    for names in (["ann", "bob"], ["eve", "bob"], ["dan", "eve", "ann"]):
+        rows = [(name, 5.0, 100.0) for name in names]
+        samples = ScriptedSource(rows).next_batch(len(rows)).samples
+        intake.admit(samples, Rejects(), 1e6)
+        numbers.append(intake.due([0], ended=True).agent.tolist())
+
+    assert intake.names == ["ann", "bob", "eve", "dan"]
+    assert numbers == [[0, 1], [2, 1], [3, 2, 0]]

@@ -350,3 +350,31 @@ def test_a_sample_is_checked() -> None:
     ):
         with pytest.raises(ValidationError):
             Sample.model_validate_json(msgspec.json.encode({**good, **change}))
+
+
+def test_a_number_that_many_events_share_is_written_as_each_of_them() -> None:
+    zeros = np.zeros(BLOCK + 2)
+    minus = np.where(np.arange(len(zeros)) % 2, -0.0, 0.0)
+    votes = np.zeros((len(zeros), 2), np.int64)
+    votes[1, 1] = 7
+
+    def line(number: int, value: float) -> bytes:
+        columns: dict[str, Any] = {
+            "release_id": ["r"] * len(zeros),
+            "n": np.full(len(zeros), 3),
+            "mean": minus if value else zeros,
+            "noise_variance": np.full(len(zeros), 1e-7),
+            "votes": ObjectColumn(
+                {"number": votes[:, 0], "counts": votes}, {"noise_variance": 0.5}
+            ),
+        }
+        return encode_columns_as_lines(Release, columns, {}).lines[number]
+
+    shared = msgspec.json.decode(line(0, 0.0))
+    assert (shared["n"], shared["mean"], shared["noise_variance"]) == (3, 0.0, 1e-7)
+    assert [b'"mean":-0.0,' in line(i, 1.0) for i in range(3)] == [False, True, False]
+    assert line(0, 0.0) == line(BLOCK + 1, 0.0)
+
+    counts = [msgspec.json.decode(line(i, 0.0))["votes"] for i in range(3)]
+    nothing = {"number": 0, "counts": [0, 0], "noise_variance": 0.5}
+    assert counts == [nothing, nothing | {"counts": [0, 7]}, nothing]
