@@ -64,22 +64,8 @@ def run_engine(tree: Path, source: Path, key: Path, folder: Path) -> float:
     outputs = {"store": "state.db", "sink": "estimates.jsonl", "releases": "releases.jsonl"}
     options = [word for name, file in outputs.items() for word in (f"--{name}", str(folder / file))]
     named = ["--secret-file", str(key), "--name", "files"]
-    python = str(tree / ".venv" / "bin" / "python")
-    return seconds(
-        [
-            python,
-            "-P",
-            "-c",
-            PROGRAM,
-            "run",
-            "agents",
-            "--source",
-            str(source),
-            *BOUNDS,
-            *named,
-            *options,
-        ]
-    )
+    python = ["env", f"PYTHONPATH={tree}", sys.executable, "-P", "-c", PROGRAM]
+    return seconds([*python, "run", "agents", "--source", str(source), *BOUNDS, *named, *options])
 
 
 class Contest:

@@ -37,6 +37,7 @@ ESTIMATORS: dict[str, str] = {
     "adaptive": "meanstream.operators.estimators.adaptive.adaptive:Adaptive",
     "category_shares": "meanstream.operators.estimators.category_shares:CategoryShares",
     "quantile_tree": "meanstream.operators.estimators.quantile_tree:QuantileTree",
+    "quantile_search": "meanstream.operators.estimators.quantile_search:QuantileSearch",
     "central.mean": "meanstream.operators.estimators.central_mean:CentralMean",
     "repeating": "meanstream.operators.estimators.carried.carried_rounds:Carried",
     "cummings.ideal": "meanstream.lab.papers.cummings.known_sizes:Ideal",

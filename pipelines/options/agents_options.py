@@ -99,6 +99,16 @@ class AgentsOptions(AgentSideOptions):
         ),
     ] = None
 
+    shards: Annotated[
+        str | None,
+        cli_option(
+            "Processes that share a topic's partitions, with --store as their folder: N | auto "
+            "(one for each core) | K/N (shard K of N alone, from 0).",
+            OPERATION,
+            shows=False,
+            host="engine",
+        ),
+    ] = None
     answers: Annotated[
         str | None,
         cli_option(

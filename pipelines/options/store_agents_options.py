@@ -19,6 +19,15 @@ class ExplainAgentsOptions(OfStore, AgentsOptions):
     store: AskedStoreOption = Path("meanstream.db")
     registry: RegistryOption = False
 
+    def __post_init__(self) -> None:
+        """Take one store of a folder of shards: all have the same settings."""
+        super().__post_init__()
+        from meanstream.streaming.own_paths import shard_stores
+
+        stores = shard_stores(self.store)
+        if stores:
+            object.__setattr__(self, "store", stores[0])
+
 
 @dataclass(frozen=True, kw_only=True, config=DEFERRED)
 class ReplayOptions(OfStore, AgentsOptions):

@@ -225,14 +225,15 @@ def _parts_of(column: Column | msgspec.Raw) -> Callable[[slice], Iterable[Any]]:
 def _numbers(column: np.ndarray, part: slice) -> Iterable[Any]:
     """Give numbers; one that all of these events share is written once."""
     values = column[part]
+    numbers: list[Any] = values.tolist()
     if values.ndim != 1 or len(values) < 2:
-        return values.tolist()
+        return numbers
 
     # Their bits are compared: minus zero is not written as zero is.
     bits = values.view(f"u{values.itemsize}")
     if (bits == bits[0]).all():
-        return repeat(_as_raw(values[0].item()))
-    return values.tolist()
+        return repeat(_as_raw(numbers[0]))
+    return numbers
 
 
 def _objects(column: ObjectColumn) -> Callable[[slice], Iterable[Any]]:

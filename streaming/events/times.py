@@ -229,13 +229,15 @@ def iso_times(seconds: Floats) -> list[str]:
 
 def _iso_texts(micros: Ints) -> list[str]:
     is_whole = micros % 1_000_000 == 0
-    unit = "s" if is_whole.all() else "us"
     moments = micros.astype("datetime64[us]")
-    texts: list[str] = np.datetime_as_string(moments, unit=unit, timezone="UTC").tolist()
+    texts: list[str]
+    if is_whole.all():
+        texts = np.datetime_as_string(moments, unit="s", timezone="UTC").tolist()
+        return texts
 
-    if unit == "us":
-        for place in np.flatnonzero(is_whole).tolist():
-            texts[place] = texts[place].replace(".000000", "")
+    texts = np.datetime_as_string(moments, unit="us", timezone="UTC").tolist()
+    for place in np.flatnonzero(is_whole).tolist():
+        texts[place] = texts[place].replace(".000000", "")
 
     return texts
 

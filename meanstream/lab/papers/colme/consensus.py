@@ -233,7 +233,7 @@ class MessagePassing(Consensus):
 
     def _mixed(self, edges: PartnerEdges, mean: Floats, variance: Floats, noise: Floats) -> Floats:
         n = len(mean)
-        links = _mixing_matrix(edges, n) != 0
+        links: Any = _mixing_matrix(edges, n).astype(np.bool_)
         reached = links
         for _ in range(HOPS - 1):
             reached = reached @ links
