@@ -2,7 +2,7 @@
 
     python deploy/pin_images.py docker/compose.yaml                     # prints IMAGE@DIGEST for each tag
     python deploy/pin_images.py docker/compose.yaml --write             # writes them into the file
-    python deploy/pin_images.py --image registry.example/meanstream-engine:0.2.0
+    python deploy/pin_images.py --image registry.example/meanstream-engine:0.3.0
 
 A digest is written only where a registry has just given it: the SHA-256 of what it sent is compared
 with what it says. Images that the file builds itself have none before they are pushed, and are left
@@ -47,8 +47,8 @@ def image_parts(image: str) -> tuple[str, str, str]:
     --------
     >>> image_parts("apache/kafka:4.3.1"), image_parts("python:3.11.14-slim")
     (('registry-1.docker.io', 'apache/kafka', '4.3.1'), ('registry-1.docker.io', 'library/python', '3.11.14-slim'))
-    >>> image_parts("registry.example:5000/team/engine:0.2.0")
-    ('registry.example:5000', 'team/engine', '0.2.0')
+    >>> image_parts("registry.example:5000/team/engine:0.3.0")
+    ('registry.example:5000', 'team/engine', '0.3.0')
     """
     name, _, tag = image.rpartition(":")
     host, slash, rest = name.partition("/")

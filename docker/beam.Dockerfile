@@ -1,5 +1,5 @@
 # Beam's SDK harness with this project: the workers of Flink (worker pool) and Dataflow (--sdk_container_image).
-#   docker build -f docker/beam.Dockerfile -t meanstream-beam:0.2.0 .
+#   docker build -f docker/beam.Dockerfile -t meanstream-beam:0.3.0 .
 # Beam's own program `boot` comes from Beam's image of the same version and Python; everything else is locked by hash.
 # The lock holds all packages: without --no-deps pip 23 refuses an extra of one that is locked (google-auth[pyopenssl]).
 ARG PYTHON=python:3.11.14-slim-bookworm

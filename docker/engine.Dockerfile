@@ -1,5 +1,5 @@
 # The embedded engine: `meanstream` with Kafka, nothing else.
-#   docker build -f docker/engine.Dockerfile -t meanstream-engine:0.2.0 .
+#   docker build -f docker/engine.Dockerfile -t meanstream-engine:0.3.0 .
 # Every package comes with its hash from requirements/; docker/README.md says what of this was run, and where.
 ARG PYTHON=python:3.11.14-slim-bookworm
 
@@ -7,8 +7,9 @@ FROM ${PYTHON} AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src
 # The compiler builds the reader of JSON records and stays behind in this stage, so that its version need not be pinned.
+# Of tini the final image takes one file.
 # hadolint ignore=DL3008
-RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
+RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev tini && rm -rf /var/lib/apt/lists/*
 RUN python -m venv /opt/build && python -m venv /opt/sbom && python -m venv /opt/meanstream
 COPY requirements/build.lock requirements/engine.lock requirements/sbom.lock requirements/
 RUN /opt/build/bin/pip install --require-hashes -r requirements/build.lock \
@@ -32,6 +33,7 @@ FROM ${PYTHON}
 RUN groupadd --gid 10001 meanstream \
     && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin meanstream \
     && install -d -o 10001 -g 10001 -m 0700 /var/lib/meanstream
+COPY --from=build /usr/bin/tini-static /usr/bin/tini
 COPY --from=build /opt/meanstream /opt/meanstream
 COPY docker/probe.py /opt/meanstream/probe.py
 COPY docker/producer.py /opt/meanstream/producer.py
@@ -43,9 +45,10 @@ USER 10001:10001
 WORKDIR /var/lib/meanstream
 VOLUME /var/lib/meanstream
 EXPOSE 9464
-# SIGTERM finishes the batch at hand, commits and ends with code 0: no shell may stand between.
+# SIGTERM finishes the batch at hand, commits and ends with code 0: no shell may stand between. The kernel ignores it for
+# process 1 before Python has set a handler; tini passes it on from the first moment.
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=15s --timeout=5s --start-period=60s --retries=4 \
     CMD ["python", "/opt/meanstream/probe.py", "http://127.0.0.1:9464/healthz"]
-ENTRYPOINT ["meanstream"]
+ENTRYPOINT ["tini", "--", "meanstream"]
 CMD ["--help"]

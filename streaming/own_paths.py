@@ -27,13 +27,45 @@ ANSWERS_SUFFIX = ".answers"
 """Of the file that tells where agents ask a running engine, with the token that opens all
 answers."""
 
+SUMMARY_SUFFIX = ".summary"
+"""Of the file with what an engine's agents have released, for the deployment's other engines."""
+
 STORE_FILES = {
     **{"-wal": "write-ahead log", "-shm": "shared memory", "-journal": "journal", ".lock": "lock"},
     PAGE_SUFFIX: "page's address",
     ANSWERS_SUFFIX: "answers' token",
+    SUMMARY_SUFFIX: "summary of releases",
     COLLABORATE_PAGE_SUFFIX: "page's address of `run collaborate`",
 }
 """What lies next to a store, by what follows its name."""
+
+
+def shard_stores(folder: Path) -> list[Path]:
+    """List the stores in the folder of a run with shards, by number; none where it is no folder.
+
+    Examples
+    --------
+    >>> shard_stores(Path("no-folder"))
+    []
+    """
+    found = [path for path in folder.glob("*.db") if path.stem.isdecimal()]
+    return sorted(found, key=lambda path: int(path.stem))
+
+
+def stores_at(path: Path) -> list[Path]:
+    """Give a store, or all stores of a folder of shards.
+
+    Raises
+    ------
+    ValueError
+        If a folder has none.
+    """
+    if not path.is_dir():
+        return [path]
+    stores = shard_stores(path)
+    rule = "be a store, or the folder of a run with --shards"
+    require(bool(stores), "store", rule, str(path))
+    return stores
 
 
 def own_files_of_store(store: Path) -> dict[str, Path]:

@@ -53,10 +53,14 @@ class FollowedReleases:
     @property
     def posterior(self) -> VariancePosterior:
         """What the releases and everyone's votes say of it."""
+        return self.pool().posterior()
+
+    def pool(self) -> PooledVariance:
+        """Give differences of releases and everyone's votes, which pools of other agents add to."""
         if self._vote is not None:
             self._pool.count_votes(self._votes[None], self._vote.noise.variance)
 
-        return self._pool.posterior()
+        return self._pool
 
     def observe(self, releases: ReleaseColumns, before: ReleaseColumns) -> None:
         """Take new releases, in the order of their making, and what their agents had released last before them."""

@@ -71,14 +71,22 @@ def fitted_levels(variances: tuple[float, ...]) -> LevelFit:
     weight = np.repeat(
         1.0 / np.array(variances), [BRANCHES**level for level in range(1, depth + 1)]
     )
-    normal = (sums.T * weight) @ sums
-    # The last unknown is the multiplier of the constraint that all shares add to 1.
-    bordered = np.block([[normal, np.ones((bins, 1))], [np.ones((1, bins)), np.zeros((1, 1))]])
-    inverse = np.linalg.inv(bordered)[:bins]
-    up_to = np.tril(np.ones((bins, bins)))[:-1]
-    whole = up_to @ inverse
+    return LevelFit(constrained_weights(sums, weight))
 
-    return LevelFit(np.hstack([whole[:, :bins] @ (sums.T * weight), whole[:, bins:]]))
+
+def constrained_weights(design: Floats, weight: Floats) -> Floats:
+    """Give the distribution function at inner edges, by least squares over parts that add to 1, as sums of shares.
+
+    The constant is the last column, as in `LevelFit.weights`.
+    """
+    parts = design.shape[1]
+    normal = (design.T * weight) @ design
+    # The last unknown is the multiplier of the constraint that all shares add to 1.
+    bordered = np.block([[normal, np.ones((parts, 1))], [np.ones((1, parts)), np.zeros((1, 1))]])
+    inverse = np.linalg.inv(bordered)[:parts]
+    whole = np.cumsum(inverse, axis=0)[:-1]
+
+    return np.hstack([whole[:, :parts] @ (design.T * weight), whole[:, parts:]])
 
 
 def distribution_variance(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import msgspec
 import numpy as np
 from scipy.special import ndtri
 
 from meanstream.operators.estimators.category_shares import nearest_shares
+from meanstream.operators.estimators.quantile_knots import certain_ends, crossed_at
 from meanstream.operators.estimators.quantile_levels import (
     BRANCHES,
     distribution_variance,
@@ -30,6 +31,7 @@ from meanstream.operators.rounds.round_results import (
     refuse_result,
     result_added,
 )
+from meanstream.operators.rounds.votes.registry import Votes
 from meanstream.operators.validation import require
 
 if TYPE_CHECKING:
@@ -44,6 +46,18 @@ class Counted(StageFound, frozen=True, kw_only=True):
     levels: list[Annotated[list[Count], msgspec.Meta(min_length=1)]]
 
 
+class VotingTree(Protocol):
+    """What a level knows of the estimator that it belongs to."""
+
+    epsilon: float
+    depth: int
+    votes: list[Votes]
+
+    def voted(self, levels: list[list[int]]) -> Public | Estimate:
+        """Public: what follows from the counts of all levels."""
+        ...
+
+
 class LevelRound:
     """One resolution: every user of this stage votes for the bin of its own mean.
 
@@ -53,7 +67,7 @@ class LevelRound:
     stages found. Nobody abstains.
     """
 
-    def __init__(self, tree: QuantileTree, level: int) -> None:
+    def __init__(self, tree: VotingTree, level: int) -> None:
         self.name = f"level {level}"
         self.epsilon = tree.epsilon
         self._tree = tree
@@ -80,22 +94,29 @@ class LevelRound:
 
     def decode(self, tally: Tally, public: Public) -> Public | Estimate:
         """Public: the counts so far; after the last level the quantiles."""
-        # Counts of all levels go on to the last one.
-        named = [tally.n, *(tally.sums or [0] * self._votes.bins)]
-        before = Counted.of(public).levels if public else []
-        counted = Counted(levels=[*before, named])
+        counted = Counted(levels=self.counted(tally, public))
 
         if self._last:
-            return self._tree.answer(counted.levels)
+            return self._tree.voted(counted.levels)
         return counted.plain()
+
+    def counted(self, tally: Tally, public: Public) -> list[list[int]]:
+        """Public: the counts of all levels so far; they go on to the last one."""
+        named = [tally.n, *(tally.sums or [0] * self._votes.bins)]
+        before = Counted.of(public).levels if public else []
+        return [*before, named]
 
     def check(self, found: Public, public: Public) -> None:
         """Public: refuse what cannot be counts of this level's reports."""
         if self._last:
             refuse_result("stage", f"be one before the last: {self.name} answers", "a result")
 
+        self.check_levels(Counted.of(found).levels, public)
+
+    def check_levels(self, levels: list[list[int]], public: Public) -> None:
+        """Public: refuse counts that cannot be the earlier ones and one level more."""
         before = Counted.of(public).levels if public else []
-        added = result_added(Counted.of(found).levels, before, "levels")
+        added = result_added(levels, before, "levels")
 
         # One level more than before, of as many bins as the level has.
         if len(added) != 1 or len(added[0]) != self._votes.bins + 1:
@@ -207,7 +228,7 @@ class QuantileTree(EstimatorTraits):
             * math.hypot(error, 1.0 / (math.sqrt(12.0) * BRANCHES**self.depth)),
         }
 
-    def answer(self, levels: Sequence[Sequence[int]]) -> Estimate:
+    def voted(self, levels: list[list[int]]) -> Estimate:
         """Public: the quantiles, from the number of reports and the counts of each level."""
         n = [level[0] for level in levels]
         stages = tuple(
@@ -260,14 +281,12 @@ class QuantileTree(EstimatorTraits):
         found = []
 
         for quantile in self.quantiles:
-            crossing = int(np.clip(np.searchsorted(rising, quantile, side="right"), 1, bins))
-            value = _crossed(rising, edges, quantile, crossing)
+            value, _ = crossed_at(rising, edges, quantile)
 
             # The interval ends where the distribution is surely past the quantile.
-            below = np.flatnonzero(rising[1:-1] + z * error < quantile) + 1
-            above = np.flatnonzero(rising[1:-1] - z * error > quantile) + 1
-            lower = min(edges[below.max(initial=0)], value)
-            upper = max(edges[above.min(initial=bins)], value)
+            lower, upper = certain_ends(edges, raw, error, quantile, z)
+            lower = min(lower, value)
+            upper = max(upper, value)
             found.append((value, lower, upper, max(upper - lower, 2.0 / bins) / (2.0 * z)))
 
         return np.array(found).T
@@ -288,14 +307,6 @@ class QuantileTree(EstimatorTraits):
             unclipped=value,
             stages=stages,
         )
-
-
-def _crossed(rising: Floats, edges: Floats, quantile: float, last: int) -> float:
-    """Interpolate where a rising function reaches a probability within one bin, whose right edge has this number."""
-    low = rising[last - 1]
-    high = rising[last]
-    part = 0.5 if high <= low else (quantile - low) / (high - low)
-    return float(edges[last - 1] + min(max(part, 0.0), 1.0) * (edges[last] - edges[last - 1]))
 
 
 def require_quantiles(quantiles: Sequence[float]) -> tuple[float, ...]:

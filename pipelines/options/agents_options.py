@@ -103,6 +103,16 @@ class AgentsOptions(AgentSideOptions):
         ),
     ] = None
 
+    shards: Annotated[
+        str | None,
+        cli_option(
+            "Processes that share a topic's partitions, with --store as their folder: N | auto "
+            "(one for each core) | K/N (shard K of N alone, from 0).",
+            OPERATION,
+            shows=False,
+            host="engine",
+        ),
+    ] = None
     answers: Annotated[
         str | None,
         cli_option(
@@ -227,6 +237,15 @@ class ExplainAgentsOptions(OfStore, AgentsOptions):
 
     store: AskedStoreOption = Path("meanstream.db")
     registry: RegistryOption = False
+
+    def __post_init__(self) -> None:
+        """Take one store of a folder of shards: all have the same settings."""
+        super().__post_init__()
+        from meanstream.streaming.own_paths import shard_stores
+
+        stores = shard_stores(self.store)
+        if stores:
+            object.__setattr__(self, "store", stores[0])
 
 
 @dataclass(frozen=True, kw_only=True, config=DEFERRED)

@@ -387,6 +387,28 @@ class Budgets:
     agents together."""
 
 
+def budgets_of_shards(shards: Sequence[Budgets]) -> Budgets:
+    """Add up the budgets of the stores of one deployment, each of which has agents of its own.
+
+    When all of them end is known of each agent, and not of all together.
+    """
+    summaries = [shard.summary for shard in shards]
+    refused = [summary.refused for summary in summaries]
+    whole = BudgetSummary(
+        agents=sum(summary.agents for summary in summaries),
+        spent_max=max(summary.spent_max for summary in summaries),
+        horizon=summaries[0].horizon,
+        at_horizon=sum(summary.at_horizon for summary in summaries),
+        refused=None if None in refused else sum(filter(None, refused)),
+    )
+
+    return Budgets(
+        agents=[agent for shard in shards for agent in shard.agents],
+        summary=whole,
+        ends=[end for shard in shards for end in shard.ends or [None] * len(shard.agents)],
+    )
+
+
 def agents_budgets(store: Path, *, as_of: float | None = None, foretell: bool = False) -> Budgets:
     """Count what every agent has spent; an engine may be running on the store.
 

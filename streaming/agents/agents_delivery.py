@@ -13,9 +13,11 @@ from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.records import Ints
 from meanstream.streaming.agents.agents_keepers import EventTimeKeeper
+from meanstream.streaming.agents.engine_summary import NO_OTHERS, others_of_store
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.agents.public_population import AnsweredAgents, PublicPopulation
 from meanstream.streaming.agents.saved_agents import saved_sample_counts
+from meanstream.streaming.agents.shared_summaries import SharedSummaries
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.engine.own_events import Key, OwnEvents
@@ -56,6 +58,7 @@ class EstimatedState:
     followed: FollowedReleases
     event_time: EventTimeKeeper
     stats: EngineStats
+    shared: SharedSummaries | None = None
 
 
 class DueEstimates:
@@ -68,6 +71,7 @@ class DueEstimates:
         self._followed = state.followed
         self._event_time = state.event_time
         self._stats = state.stats
+        self._shared = state.shared
         self._refresh = options.refresh
         self._answers: dict[str, Any] = {
             "collaboration": options.collaboration,
@@ -143,16 +147,42 @@ class DueEstimates:
         """Estimate for some agents, or for all."""
         made = self._estimates
         agents = self._agents
+        shared = self._shared
+        others = NO_OTHERS if shared is None else shared.others
+        self.publish()
+
         estimates, population = made.refresh(
             agents.names,
             self._followed.combined(agents.latest()),
             agents.own(which),
-            self._followed.posterior,
+            others.posterior(self._followed),
             self._event_time.reached,
+            others=others,
         )
 
         return MadeEstimates(
             estimates, population, made.median_half_width, made.population, made.answered
+        )
+
+    def publish(self, *, ended: bool = False) -> None:
+        """Let other engines of the deployment learn from the releases of the own agents.
+
+        All of them are charged: the commit before has them.
+        """
+        shared = self._shared
+        if shared is None:
+            return
+
+        agents = self._agents
+        latest = agents.latest()
+        summary = self._estimates.own_summary(self._followed.combined(latest), agents.names)
+        shares = self._estimates.shares
+        shared.publish(
+            summary,
+            self._followed,
+            shares.newest(agents.names, latest),
+            shares.hashes(agents.names),
+            ended=ended,
         )
 
 
@@ -231,7 +261,7 @@ def _knows_estimates(store: Store, since: int, keys: set[Key]) -> bool:  # noqa:
 
 def _knows_populations(store: Store, since: int, keys: set[Key]) -> bool:  # noqa: ARG001 - not in the ledger
     time = committed_event_time(store)
-    charged = len(store.ledger.charges())
+    charged = len(store.ledger.charges()) + others_of_store(store).agents
     return all(fitted_at <= time and agents <= charged for fitted_at, agents in keys)
 
 

@@ -26,11 +26,13 @@ from meanstream.streaming.agents.agents_keepers import (
 )
 from meanstream.streaming.agents.agents_releases import release_rows
 from meanstream.streaming.agents.first_release import FirstReleaseWatch
+from meanstream.streaming.agents.shared_summaries import ShardRun, SharedSummaries
 from meanstream.streaming.clock import Clock
 from meanstream.streaming.crash import CrashHook, no_crash
 from meanstream.streaming.engine.engine_delivery import OUTBOX
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.engine.engine_intake import Intake
+from meanstream.streaming.engine.engine_loop import never_stop_loop
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.engine.keepers import (
@@ -48,7 +50,12 @@ from meanstream.streaming.events.base import Event
 from meanstream.streaming.events.event_columns import Batch, Rejects
 from meanstream.streaming.events.wire import Release
 from meanstream.streaming.sinks.sink_protocol import Sinks
-from meanstream.streaming.sources.source_protocol import AtHand, Shared, Source
+from meanstream.streaming.sources.source_protocol import (
+    AtHand,
+    Shared,
+    Source,
+    let_source_rest,
+)
 from meanstream.streaming.store.spend_ledger import LedgerRows
 from meanstream.streaming.store.state_store import Store
 
@@ -102,6 +109,9 @@ class Engine(KeptEngine[EngineStats, list[ReleaseBatch]]):
         Called with the statistics at the start and after each turn: a live line, metrics.
     health : EngineHealth
         Told what the engine does, for probes.
+    together : ShardRun, optional
+        The run of all shards of which this engine is one: at the end of a bounded source each waits
+        for the ends of the others, so that all have learned from all releases.
 
     Notes
     -----
@@ -130,6 +140,7 @@ class Engine(KeptEngine[EngineStats, list[ReleaseBatch]]):
         crash: CrashHook = no_crash,
         on_turn: Callable[[EngineStats], None] | None = None,
         health: EngineHealth | None = None,
+        together: ShardRun | None = None,
     ) -> None:
         super().__init__(
             source=source,
@@ -166,10 +177,17 @@ class Engine(KeptEngine[EngineStats, list[ReleaseBatch]]):
         self._event_time = EventTimeKeeper(self._intake, self.stats, first_release)
 
         # What leaves, and who keeps what: the state, then dead letters, notices and drifts.
-        state = EstimatedState(self.agents, self._followed, self._event_time, self.stats)
+        self._shared = (
+            SharedSummaries(store, settings, self._options, together)
+            if isinstance(source, Shared) and source.is_part
+            else None
+        )
+        state = EstimatedState(
+            self.agents, self._followed, self._event_time, self.stats, self._shared
+        )
         charged = self.charged, "releases"
-        due = self._make_due(state)
-        self.delivery = self._delivery_to(sinks, OUTBOX, charged, self.own_answers, due)
+        self._due = self._make_due(state)
+        self.delivery = self._delivery_to(sinks, OUTBOX, charged, self.own_answers, self._due)
 
         self._letters = LetterRoom(
             store,
@@ -185,6 +203,7 @@ class Engine(KeptEngine[EngineStats, list[ReleaseBatch]]):
         agents = self.agents
         intake = self._intake
         persons = [] if agents.persons is None else [PiecesKeeper("persons", agents.persons)]
+        shared = [] if self._shared is None else [self._shared]
 
         return [
             IntakeKeeper(intake, self.stats),
@@ -192,6 +211,7 @@ class Engine(KeptEngine[EngineStats, list[ReleaseBatch]]):
             AgentsKeeper(agents, intake),
             *persons,
             FollowedKeeper(self._followed, agents),
+            *shared,
             self._letters,
             BudgetKeeper(agents, self._settings, intake, self.stats),
             DriftKeeper(intake, self.stats),
@@ -278,8 +298,42 @@ class Engine(KeptEngine[EngineStats, list[ReleaseBatch]]):
             return math.inf
         return refresh - watermark % refresh
 
+    def run(self, stop: Callable[[], bool] = never_stop_loop) -> EngineStats:
+        """Work as every engine does; at the end let the other shards know that it is there."""
+        stats = super().run(stop)
+        shared = self._shared
+        if shared is not None and shared.together is not None and self._ended and not stop():
+            self._due.publish(ended=True)
+
+        return stats
+
     def _deliver(self, stop: Callable[[], bool], *, ended: bool) -> None:
+        # The last answers rest on the last releases of all shards.
+        if ended and not self._settle(stop):
+            ended = False
+
         self.delivery.deliver(stop, ended=ended)
+
+    def _settle(self, stop: Callable[[], bool]) -> bool:
+        """Wait for the ends of the other shards; False if this shall stop before they are there."""
+        shared = self._shared
+        if shared is None or shared.settled():
+            return True
+
+        self._due.publish(ended=True)
+        asked = time.monotonic()
+        while not shared.settle():
+            if stop():
+                return False
+
+            # The brokers are heard about once a second, as while a sink is away.
+            self.health.turned()
+            self._clock.sleep(self._options.poll)
+            if time.monotonic() - asked > 1.0:
+                asked = time.monotonic()
+                let_source_rest(self._source)
+
+        return True
 
     def _update(
         self, active: tuple[int, ...], rejects: Rejects, *, ended: bool

@@ -11,7 +11,11 @@ import msgspec
 import numpy as np
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.agents.own_histogram import HistogramColumns, histograms_of_releases
+from meanstream.operators.agents.own_histogram import (
+    NO_HISTOGRAMS,
+    HistogramColumns,
+    histograms_of_releases,
+)
 from meanstream.operators.collaboration.alone import FittedAlone, alone_where_ahead
 from meanstream.operators.collaboration.anytime_intervals import anytime_intervals, valid_coverage
 from meanstream.operators.collaboration.covariates.covariate_design import AgentCovariates
@@ -27,7 +31,7 @@ from meanstream.operators.collaboration.shares.asked_shares import (
     SharesAnswers,
     query_labels,
 )
-from meanstream.operators.collaboration.shares.shares_prior import SharesPrior
+from meanstream.operators.collaboration.shares.shares_prior import SharesPrior, sampled_histograms
 from meanstream.operators.collaboration.variance.pooled_variance import (
     pooled_own_means,
     pooled_variance,
@@ -43,6 +47,7 @@ from meanstream.operators.records import (
     OwnSamples,
     ReleaseColumns,
 )
+from meanstream.streaming.agents.engine_summary import NO_OTHERS, OtherReleases
 from meanstream.streaming.agents.public_population import (
     AnsweredAgents,
     PublicPopulation,
@@ -164,21 +169,45 @@ class ShareEstimates:
             return SharesPrior.alone(self._queries.law.widths)
         return self._queries.fit(found, key)
 
-    def fit_newest(self, names: Sequence[str], latest: ReleaseColumns) -> SharesPrior | None:
+    def fit_newest(
+        self,
+        names: Sequence[str],
+        latest: ReleaseColumns,
+        others: Sequence[HistogramColumns] = (),
+    ) -> SharesPrior | None:
         """Public: learn it from everyone's newest release.
 
-        Who has a number in `names` once keeps it.
+        Who has a number in `names` once keeps it. `others` are of other engines' agents.
         """
         if not self.wanted:
             return None
+        if not others:
+            histograms = histograms_of_releases(latest)
+            return self.fit(histograms, self.hashes(names)[histograms.agent])
+
+        own = self.newest(names, latest)
+        some = [part for part in (own, *others) if len(part.agent)]
+        together = HistogramColumns(*map(np.concatenate, zip(*some, strict=True)))
+        return self.fit(together, together.agent)
+
+    def newest(self, names: Sequence[str], latest: ReleaseColumns) -> HistogramColumns:
+        """Public: give the histograms of the newest releases that a prior is learned of.
+
+        An agent's number is the hash of its name.
+        """
+        if not self.wanted:
+            return NO_HISTOGRAMS
         histograms = histograms_of_releases(latest)
+        hashes = self.hashes(names)[histograms.agent]
+        return histograms._replace(agent=hashes).take(sampled_histograms(hashes))
+
+    def hashes(self, names: Sequence[str]) -> Ints:
+        """Public: give the hash of each name, by number."""
         n_keys = len(self._keys)
-        needed = int(histograms.agent.max(initial=-1)) + 1
+        if len(names) > n_keys:
+            self._keys = np.concatenate([self._keys, _key(names[n_keys:])])
 
-        if needed > n_keys:
-            self._keys = np.concatenate([self._keys, _key(names[n_keys:needed])])
-
-        return self.fit(histograms, self._keys[histograms.agent])
+        return self._keys
 
     def own(self, prior: SharesPrior | None, own: OwnSamples) -> SharesAnswers | None:
         """Private: answer the agents that have samples, by these; None without a prior."""
@@ -265,8 +294,12 @@ class PersonalEstimates:
         own: OwnSamples,
         pool: VariancePosterior,
         time: float,
+        *,
+        others: OtherReleases = NO_OTHERS,
     ) -> tuple[EventLines, EventLines]:
         """Fit the population once; estimate for the agents who ever had a sample.
+
+        `others` are releases of other engines' agents, which `pool` contains.
 
         Returns
         -------
@@ -274,12 +307,17 @@ class PersonalEstimates:
             Private estimates, and one public event about the population.
         """
         # One fit serves all: it reads releases only.
-        self.population = self.public_population(latest, pool, names)
+        self.population = self.public_population(latest, pool, names, others)
         fitted = self.population.fitted
-        shares = self.shares.fit_newest(names, latest)
+        shares = self.shares.fit_newest(names, latest, others.histograms)
         estimates = self.answer(names, own, pool, fitted, time, shares=shares)
 
-        return estimates, self.describe(self.population.description, len(latest), time)
+        n_agents = len(latest) + others.agents
+        return estimates, self.describe(self.population.description, n_agents, time)
+
+    def own_summary(self, latest: ReleaseColumns, names: Sequence[str]) -> ReleaseSummary:
+        """Public: what the fit reads of everyone's newest release; `names` by number."""
+        return self.summarize(self._covariates.of_releases(latest, names))
 
     def summarize(self, latest: ReleaseColumns) -> ReleaseSummary:
         """Public: what the fit reads of the newest release of some agents.
@@ -353,15 +391,19 @@ class PersonalEstimates:
         ]
 
     def public_population(
-        self, latest: ReleaseColumns, pool: VariancePosterior, names: Sequence[str]
+        self,
+        latest: ReleaseColumns,
+        pool: VariancePosterior,
+        names: Sequence[str],
+        others: OtherReleases = NO_OTHERS,
     ) -> PublicPopulation:
         """Public: what everyone's newest release says, without any agent's own samples.
 
-        `names` by number.
+        `names` by number; `others` as for `refresh`.
         """
         # Covariates are public, as releases are.
         latest = self._covariates.of_releases(latest, names)
-        fitted = self.fit_summary(self.summarize(latest), pool)
+        fitted = self.fit_summary(others.joined(self.summarize(latest)), pool)
         description = self.description(fitted, pool)
         of_sample = pool.median if self._known is None else self._known
         ratio = description.get("dependent", {}).get("ratio", 1.0)
@@ -460,8 +502,9 @@ class PersonalEstimates:
         # Only tests have members: classes of the learned prior are of means, not of agents.
         if self._options.members and time is not None and isinstance(fitted, HasMembers):
             classes = zip(fitted.members(own), own.ahead.tolist(), strict=True)
+            known = names if isinstance(names, Mapping) else range(len(names))  # not other engines'
             columns["members"] = [
-                [] if ahead else sorted(names[a] for a in members.tolist())
+                [] if ahead else sorted(names[a] for a in members.tolist() if a in known)
                 for members, ahead in classes
             ]
 

@@ -19,8 +19,10 @@ from meanstream.operators.collaboration.covariates.covariate_design import Agent
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.collaboration.joint_means import JointMeans
 from meanstream.operators.collaboration.shares.shares_prior import SharesPrior
+from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
 from meanstream.streaming.agents.agents_releases import restore_own_releases
 from meanstream.streaming.agents.declared_covariates import read_covariates_file
+from meanstream.streaming.agents.engine_summary import deployment_digest, others_of_store
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.agents.public_population import PublicPopulation
 from meanstream.streaming.agents.saved_agents import agents_at_rest
@@ -78,7 +80,7 @@ class _Commit:
     number: int
     agents: Agents
     places: dict[str, int]
-    followed: FollowedReleases
+    pool: VariancePosterior
     estimates: PersonalEstimates
     population: PublicPopulation
     shares: SharesPrior | None
@@ -99,7 +101,7 @@ class _Commit:
         lines = self.estimates.answer(
             self.agents.names,
             own,
-            self.followed.posterior,
+            self.pool,
             self.population.fitted,
             self.event_time,
             shares=self.shares,
@@ -231,19 +233,22 @@ def _committed_agents(
     followed.restore(state["variance"], agents.latest())
     restore_own_releases(store, followed)
 
-    estimates = PersonalEstimates(settings, given or _answer_options(store))
+    options = given or _answer_options(store)
+    estimates = PersonalEstimates(settings, options)
+    others = others_of_store(store, deployment_digest(settings, options))
+    pool = others.posterior(followed)
     population = estimates.public_population(
-        followed.combined(agents.latest()), followed.posterior, agents.names
+        followed.combined(agents.latest()), pool, agents.names, others
     )
 
     return _Commit(
         number=store.commits(),
         agents=agents,
         places={name: place for place, name in enumerate(agents.names)},
-        followed=followed,
+        pool=pool,
         estimates=estimates,
         population=population,
-        shares=estimates.shares.fit_newest(agents.names, agents.latest()),
+        shares=estimates.shares.fit_newest(agents.names, agents.latest(), others.histograms),
         event_time=float(state["event_time"]),
     )
 

@@ -26,6 +26,7 @@ from prometheus_client.core import (
     InfoMetricFamily,
     Metric,
 )
+from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
@@ -528,3 +529,38 @@ def _median(values: Floats) -> float | None:
 
 def _build() -> dict[str, str]:
     return {"version": version("meanstream"), "python": platform.python_version()}
+
+
+class _Read(Collector):
+    """Families that were read from several processes."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = list(families)
+
+    def collect(self) -> Iterator[Metric]:
+        """Give them."""
+        yield from self._families
+
+
+def labelled_exposition(texts: Mapping[str, str], label: str) -> bytes:
+    r"""Write the metrics of several processes as those of one, each sample with its process.
+
+    Examples
+    --------
+    >>> text = "# HELP n_total Events.\n# TYPE n_total counter\nn_total 3\n"
+    >>> labelled_exposition({"0": text, "1": text}, "shard").decode().splitlines()[2:]
+    ['n_total{shard="0"} 3.0', 'n_total{shard="1"} 3.0']
+    """
+    families: dict[str, Metric] = {}
+    for process, text in texts.items():
+        for family in text_string_to_metric_families(text):
+            whole = Metric(family.name, family.documentation, family.type)
+            samples = families.setdefault(family.name, whole).samples
+            samples += [
+                sample._replace(labels={**sample.labels, label: process})
+                for sample in family.samples
+            ]
+
+    registry = CollectorRegistry()
+    registry.register(_Read(families.values()))
+    return generate_latest(registry)

@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.metrics.background import BackgroundServer, BoundedThreads
-from meanstream.streaming.metrics.engine_metrics import Metrics
 
 _log = logging.getLogger("meanstream.metrics")
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+class Shown(Protocol):
+    """What /metrics shows."""
+
+    def application(self) -> Application:
+        """Return the WSGI application that answers a scrape."""
+
+
+class Probed(Protocol):
+    """What the probes ask."""
+
+    def not_alive(self) -> str | None:
+        """Say why the process should be replaced, or None."""
+
+    def not_ready(self) -> str | None:
+        """Say why it cannot do its work now, or None."""
 
 
 class MetricsServer(BackgroundServer["_Server"]):
@@ -23,9 +38,9 @@ class MetricsServer(BackgroundServer["_Server"]):
     ----------
     address : str
         `HOST:PORT`, with an IPv6 address in brackets; port 0 takes a free one (see `url`).
-    metrics : Metrics
+    metrics : Shown
         What /metrics shows.
-    health : EngineHealth
+    health : Probed
         What /healthz (is the process alive) and /readyz (can it do its work) say: 200, or 503 with
         the reason.
     option : str
@@ -38,7 +53,7 @@ class MetricsServer(BackgroundServer["_Server"]):
     """
 
     def __init__(
-        self, address: str, metrics: Metrics, health: EngineHealth, *, option: str = "metrics"
+        self, address: str, metrics: Shown, health: Probed, *, option: str = "metrics"
     ) -> None:
         super().__init__(option, address, _Server, _Handler)
         self._server.set_app(_application(metrics, health))
@@ -58,7 +73,7 @@ class _Handler(WSGIRequestHandler):
         """Keep requests out of the log: what is in them is not ours."""
 
 
-def _application(metrics: Metrics, health: EngineHealth) -> Application:
+def _application(metrics: Shown, health: Probed) -> Application:
     """Answer the three paths; anything else is refused."""
     pages: dict[str, Application] = {
         "/metrics": metrics.application(),

@@ -127,6 +127,9 @@ class Begins(Protocol):
 class Shared(Protocol):
     """A source of which several stores read parts: each agent lives in one of them."""
 
+    is_part: bool
+    """Whether others read the rest of it."""
+
     def elsewhere(self, names: Collection[str]) -> set[str]:
         """Say which of some agents live in another store."""
 

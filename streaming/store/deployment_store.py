@@ -103,6 +103,20 @@ def open_deployment(
     return Deployment(store, named, noise, key_derived_from_secret(secret, "sample ids"))
 
 
+SHARDS = "shards"
+"""Name of the state that holds of how many shards a store is one."""
+
+
+def keep_shard_count(store: Store, count: int) -> None:
+    """Note of how many shards a store is one; refuse another number than it has noted."""
+    known = store.state(SHARDS)
+    if known is None:
+        with store.transaction():
+            store.put_state(SHARDS, count)
+    elif known != count:
+        raise ValueError(f"shards must be {known} as in the store that is continued, got {count}")
+
+
 def saved_deployment_settings(saved: Mapping[str, Any]) -> AgentsSettings:
     """Read settings of agents as a store keeps them."""
     return AgentsSettings(**saved)

@@ -216,6 +216,7 @@ a store keeps its settings; another value needs a new --store, whose budget adds
         self.ledger = Ledger(database, self)
         self._lock = lock
         self._id: str | None = None
+        self.schema_version = schema.VERSION  # of the file, which reading leaves as it is
         self.made: list[Path] = []  # files that opening it has made, for `undo`
         self._witness: Witness | None = None  # what the lock file of a new store told before
 
@@ -300,7 +301,7 @@ a store keeps its settings; another value needs a new --store, whose budget adds
 
         # The witness beside the store tells an older copy from the store itself.
         try:
-            version = checked_schema_version(store._database)
+            version = store.schema_version = checked_schema_version(store._database)
             store._check_version(version)
             witness.check(store.public_id(), store.commits())
             store._migrate_in_memory(version)

@@ -1,4 +1,4 @@
-"""Make the files of tests/conformance/kept_0_3: stores of agents and of rounds that were killed in the
+"""Make the files of tests/conformance/kept_0_3: stores of agents, of pairs and of rounds that were killed in the
 middle of a stream, an exported ledger and its signed head, copies that were tampered with, a shard of
 a Beam job, and the schemas of all events.
 
@@ -61,14 +61,33 @@ ROUNDS: dict[str, Any] = {
     "batch_size": 16,
     "quiet": True,
 }
-RUNS = {"agents": OPTIONS, "rounds": ROUNDS}
+PAIRS: dict[str, Any] = {
+    "source": "samples.csv",
+    "id": "id",
+    "lower": -30,
+    "upper": 120,
+    "epsilon": 1,
+    "delta": 1e-6,
+    "name": "kept pairs",
+    "schedule": "round_robin",
+    "stddev": 43,
+    "store": "state.db",
+    "sink": "estimates.jsonl",
+    "refresh": "6h",
+    "batch_size": 16,
+    "quiet": True,
+}
+RUNS = {"agents": OPTIONS, "pairs": PAIRS, "rounds": ROUNDS}
 """Options of `meanstream run`, by what runs."""
+COMMANDS = {"pairs": "agents"}
+"""Commands that are not named as what runs."""
 RELEASED = {
     "agents": ["releases.jsonl"],
+    "pairs": ["ledger.jsonl"],
     "rounds": ["reports.jsonl", "stages.jsonl", "means.jsonl"],
 }
-"""Files of what left the process, by what runs."""
-DELIVERIES = {"agents": 8, "rounds": 19}
+"""Files of what left the process, by what runs. Releases of pairs are exported from their ledger."""
+DELIVERIES = {"agents": 8, "pairs": 8, "rounds": 19}
 """Deliveries before the process dies; then rows are charged that were never written."""
 
 Lines = list[dict[str, Any]]
@@ -86,8 +105,13 @@ def write_input(path: Path) -> None:
 def run_in(folder: Path, kind: str = "agents") -> Ran:
     """Run the engine on the input in a folder; it continues the store that is there."""
     with chdir(folder):
-        words = ("run", kind, *arguments(RUNS[kind]))
-        return meanstream(*words, environment={"MEANSTREAM_SECRET": SECRET})
+        words = ("run", COMMANDS.get(kind, kind), *arguments(RUNS[kind]))
+        ran = meanstream(*words, environment={"MEANSTREAM_SECRET": SECRET})
+        if kind == "pairs":
+            Path("ledger.jsonl").unlink(missing_ok=True)
+            done("ledger", "export", "--store", "state.db", "--to", "ledger.jsonl")
+
+        return ran
 
 
 def done(*words: str) -> bytes:
@@ -241,13 +265,15 @@ def tamper(folder: Path, other_key: Path) -> dict[str, str]:
 def make(folder: Path) -> None:
     """Make all files in a new folder."""
     make_store(folder, "agents")
+    make_store(folder / "pairs", "pairs")
     make_store(folder / "rounds", "rounds")
     make_beam_state(folder / "beam")
     keys = [folder / "signing.key", folder / "other.key"]
     for key in keys:
         make_signing_key(key)
     sign_and_export(folder, keys[0])
-    facts = {**facts_of(folder), "rounds": facts_of(folder / "rounds")}
+    others = {kind: facts_of(folder / kind) for kind in ("pairs", "rounds")}
+    facts = {**facts_of(folder), **others}
     facts["tampered"] = tamper(folder, keys[1])
     for key in keys:  # nobody needs to sign again
         key.unlink()

@@ -113,6 +113,21 @@ def test_the_same_input_under_the_same_name_and_key_gives_the_same_releases(fold
     assert has_all_of(folder, "releases.jsonl")
 
 
+def test_pairs_say_what_they_said_and_go_on_where_they_stopped(folder: Path) -> None:
+    place = folder / "pairs"
+    before = (place / "state.db").read_bytes()
+    facts = facts_of(place)
+    assert all(holds(FACTS["pairs"][name], facts[name]) for name in facts)
+    assert (place / "state.db").read_bytes() == before
+    rows = FACTS["pairs"]["verify"]["rows"]
+    assert 0 < rows < len(events(place / "all_ledger.jsonl")) - 2
+
+    # Each release of a pair is what the whole run released.
+    ran = run_in(place, "pairs")
+    assert ran.code == 0, ran.err.decode()
+    assert (place / "ledger.jsonl").read_bytes() == (place / "all_ledger.jsonl").read_bytes()
+
+
 def test_rounds_say_what_they_said_and_go_on_where_they_stopped(folder: Path) -> None:
     place = folder / "rounds"
     before = (place / "state.db").read_bytes()
@@ -257,7 +272,7 @@ def schema_of(path: Path) -> int:
         return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-@pytest.mark.parametrize("kind", ["agents", "rounds"])
+@pytest.mark.parametrize("kind", ["agents", "pairs", "rounds"])
 def test_a_later_schema_reads_migrates_and_continues_the_kept_stores(
     kind: str, later: int, folder: Path
 ) -> None:
@@ -266,11 +281,12 @@ def test_a_later_schema_reads_migrates_and_continues_the_kept_stores(
     wanted = FACTS if kind == "agents" else FACTS[kind]
     assert holds([wanted["verify"], wanted["show"]], [facts["verify"], facts["show"]])
     assert holds(wanted["budget"]["summary"], facts["budget"]["summary"])
-    assert schema_of(place / "state.db") == later - 1
+    assert facts["show"]["schema"] == schema_of(place / "state.db") == later - 1
 
     ran = run_in(place, kind)
     assert ran.code == 0, ran.err.decode()
-    assert schema_of(place / "state.db") == later
+    shown = meanstream("store", "show", "--store", str(place / "state.db"), "--json")
+    assert shown.json["schema"] == schema_of(place / "state.db") == later
     for name in RELEASED[kind]:
         assert has_all_of(place, name)
     assert facts_of(place)["verify"]["rows"] > wanted["verify"]["rows"]

@@ -151,7 +151,7 @@ def test_limits_rights_and_tags(made: dict[str, Any]) -> None:
     assert all(
         "sizeLimit" in volume["emptyDir"] for volume in pod["volumes"] if "emptyDir" in volume
     )
-    assert engine["image"] == "meanstream-engine:0.2.0"
+    assert engine["image"] == "meanstream-engine:0.3.0"
     assert engine["securityContext"]["readOnlyRootFilesystem"]
     assert engine["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert pod["securityContext"]["runAsUser"] == 10001

@@ -65,12 +65,12 @@ def test_what_a_registry_gives_is_written_and_nothing_else(
 ) -> None:
     compose = tmp_path / "compose.yaml"
     old = f"{registry}/team/engine:1.0@sha256:{64 * 'f'}"
-    compose.write_text(f"a:\n  image: {old}  # ours\nb:\n  image: meanstream-engine:0.2.0\n")
+    compose.write_text(f"a:\n  image: {old}  # ours\nb:\n  image: meanstream-engine:0.3.0\n")
     assert run(monkeypatch, str(compose)) == 0
     assert old in compose.read_text()
     assert run(monkeypatch, str(compose), "--write") == 0
     assert compose.read_text() == (
-        f"a:\n  image: {registry}/team/engine:1.0@{DIGEST}  # ours\nb:\n  image: meanstream-engine:0.2.0\n"
+        f"a:\n  image: {registry}/team/engine:1.0@{DIGEST}  # ours\nb:\n  image: meanstream-engine:0.3.0\n"
     )
     assert capsys.readouterr().out.splitlines() == [f"{registry}/team/engine:1.0@{DIGEST}"] * 2
 

@@ -120,7 +120,8 @@ def test_an_image_is_locked_not_root_and_starts_no_shell(path: Path) -> None:
 
 def test_the_engines_image_is_asked_whether_it_is_well_as_compose_says() -> None:
     path = DOCKER / "engine.Dockerfile"
-    assert instructions(path, "ENTRYPOINT") == ['["meanstream"]']
+    assert instructions(path, "ENTRYPOINT") == ['["tini", "--", "meanstream"]']
+    assert "--from=build /usr/bin/tini-static /usr/bin/tini" in instructions(path, "COPY")
     assert "/opt/meanstream/probe.py" in instructions(path, "HEALTHCHECK")[0]
     assert "127.0.0.1:9464/healthz" in instructions(path, "HEALTHCHECK")[0]
     assert "--metrics=0.0.0.0:9464" in SERVICES["engine"]["command"]

@@ -79,7 +79,8 @@ def bayesian_variance_from_releases(
     Yakimenka et al., equation (19).
     """
     terms = _printed_terms(np.asarray(lengths, dtype=np.float64), sums)
-    return bayesian_variance_from_parts(terms[0], *printed_variance_parts(*terms, fresh_variance))
+    parts = printed_variance_parts(*terms, fresh_variance)
+    return bayesian_variance_from_parts(terms[0], *parts, added=2.0)
 
 
 def variance_from_releases(

@@ -272,7 +272,11 @@ def _from_releases(given: Inputs, pair: Pair, b: int) -> float:
         return V_prime - noise
     x = (k - 1) * V_prime / (2 * noise)
 
-    shape = (k + 2) / 2 if given.config.variance == "bayesian" else (k + 1) / 2
+    shape = {"bayesian": (k + 2) / 2, "jeffreys": (k + 1) / 2, "uniform": (k - 2) / 2}[
+        given.config.variance
+    ]
+    if shape <= 1:  # no posterior mean: as without an estimate
+        return math.inf
 
     def f(s: int) -> float:
         return float(gamma(shape + s) * gammainc(shape + s, x))

@@ -56,7 +56,7 @@ CARRYING = {
 means are spread over all of the bounds, none pays."""
 PRIVATE = ("engine", "rounds")
 """Whose operator's figures are at an address of their own."""
-IMAGE_ENTRYPOINT = ["meanstream"]  # of engine.Dockerfile; tests/docker sees to it
+IMAGE_ENTRYPOINT = ["meanstream"]  # of engine.Dockerfile, behind tini; tests/docker sees to it
 
 
 @dataclass

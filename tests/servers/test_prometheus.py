@@ -33,6 +33,8 @@ from tests.servers.support.prometheus import SHIPPED, Prometheus, missing
 from tests.servers.support.wait_until import wait_until
 from tests.streaming.support.scripted_source import MemorySink, ScriptedSource
 
+ROOT = Path(__file__).parents[2]
+
 RULES = sorted((SHIPPED / "rules").glob("*.yml"))
 OF_ENGINES = [path for path in RULES if path.name != "flink.yml"]
 """Those that an engine's metrics are enough for; tests/servers/test_flink_metrics.py has the
@@ -169,6 +171,22 @@ def test_the_shipped_configuration_rules_and_unit_tests_pass() -> None:
         passes("check", "config", SHIPPED / name)
     passes("check", "rules", *RULES)
     passes("test", "rules", *UNIT_TESTS)
+
+
+def test_the_receiver_of_opentelemetry_has_a_configuration_of_prometheus(tmp_path: Path) -> None:
+    """The Collector's receiver reads a configuration of Prometheus; the Collector itself is not run."""
+    page_text = (ROOT / "docs" / "reference" / "metrics.md").read_text()
+    (block,) = re.findall(r"(?ms)^```yaml\n(receivers:.*?)^```$", page_text)
+    collector = yaml.safe_load(block)
+    pipeline = collector["service"]["pipelines"]["metrics"]
+    assert pipeline["receivers"] == [*collector["receivers"]]
+    assert pipeline["exporters"] == [*collector["exporters"]]
+
+    configuration = tmp_path / "prometheus.yml"
+    configuration.write_text(yaml.safe_dump(collector["receivers"]["prometheus"]["config"]))
+    passes("check", "config", configuration)
+    configuration.write_text(configuration.read_text().replace("targets", "target"))
+    assert promtool("check", "config", configuration).returncode != 0
 
 
 def test_metrics_follow_the_conventions(endpoint: str, endpoints: tuple[str, str]) -> None:

@@ -101,6 +101,7 @@ def _last_decade(panels: Panels) -> Iterator[str]:
 FINDINGS: dict[str, Callable[[Panels], Iterator[str]]] = {
     "colme 2": _worst_and_its_type_1,
     "colme 3": _relative_to_first,
+    "colme partners": _relative_to_first,
     "dame 1b": _forced_size,
     "kent 3": _crossing,
     "kent 5": _last_decade,

@@ -159,7 +159,7 @@ def _vectors(dimension: int) -> Panel:
     shown: tuple[tuple[str, str, str, tuple[Point, ...], tuple[float, ...]], ...] = (
         ("user level, l_inf", "tab:blue", "kent.linf", points("kent.linf"), ()),
         ("user level, l2", "tab:red", "kent.l2", points("kent.l2"), ()),
-        ("semi user level (exact)", "0.4", "semi", (), exact),
+        ("semi user level, or one item (exact)", "0.4", "semi", (), exact),
         ("full item level (exact)", "0.7", "full", (), tuple(y / 400 for y in exact)),
     )
     curves = tuple(

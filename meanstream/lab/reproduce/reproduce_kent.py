@@ -239,8 +239,11 @@ def shown_point(curve: Curve, results: Sequence[VectorResult]) -> tuple[float, f
 def _measure_file(
     columns: tuple[Path, str, str], samples: int, runs: int, seed: int, say: Say
 ) -> Result:
-    """Measure Fig. 4 on a file of one's own, by scheme, epsilon and number of samples."""
-    from meanstream.lab.simulation.kent_schemes import SCHEMES, own_share_errors
+    """Measure Fig. 4 on a file of one's own, by scheme, epsilon and number of samples.
+
+    Two categories are one mean: the left panel, where the paper scales errors by epsilon squared.
+    """
+    from meanstream.lab.simulation.kent_schemes import SCHEMES, own_mean_errors, own_share_errors
     from meanstream.operators.validation import require_least
 
     del say  # it takes seconds
@@ -250,9 +253,16 @@ def _measure_file(
         require_least(1, runs=runs)
         data, names = read_own_shares(*columns, least=samples)
         grid = sorted({max(round(samples * share), 1) for share in SHARES_OF_LEAST})
+        one_mean = len(names) == 2
+        measure = own_mean_errors if one_mean else own_share_errors
+        quantity = "mean squared error of all shares"
+        if one_mean:
+            quantity = f"mean squared error of the share of {names[0]}, times epsilon^2"
+
         for epsilon in EPSILONS:
+            scale = epsilon**2 if one_mean else 1.0
             errors = [
-                own_share_errors(
+                measure(
                     data,
                     epsilon=epsilon,
                     constant=TUNED[epsilon],
@@ -266,14 +276,15 @@ def _measure_file(
                 title=f"epsilon {epsilon:g}",
                 axis="samples per user",
                 curves=(),
-                quantity="mean squared error of all shares",
+                quantity=quantity,
                 log_x=False,
             )
             curves = []
             for scheme, color in zip(SCHEMES, SPREAD, strict=False):
                 means, stderrs = zip(*(error[scheme] for error in errors), strict=True)
-                bars = [None if stderr is None else 2.0 * stderr for stderr in stderrs]
-                curves.append(shown_curve(scheme, color, "-", grid, means, bar=bars))
+                bars = [None if stderr is None else 2.0 * scale * stderr for stderr in stderrs]
+                scaled = [scale * mean for mean in means]
+                curves.append(shown_curve(scheme, color, "-", grid, scaled, bar=bars))
 
             panels.append(panel.shown(curves))
 

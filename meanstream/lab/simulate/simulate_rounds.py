@@ -72,7 +72,7 @@ class SimulatedRoundsOptions:
     data: Annotated[
         str,
         _option(
-            "Samples: rademacher:mean | three:q | beta:a,b | bernoulli:p, all on [-1, 1].",
+            "Samples: rademacher:mean | three:q | beta:a,b | bernoulli:p on [-1, 1], or normal:MEAN,SD.",
             first=True,
         ),
     ] = "rademacher:0"

@@ -12,7 +12,7 @@ import numpy as np
 
 from meanstream.lab.simulation.config import SimulationConfig
 from meanstream.lab.simulation.data import DataModel, OwnDataModel, data_model, means_model
-from meanstream.operators.records import Floats, Ints
+from meanstream.operators.records import Bools, Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,23 +66,24 @@ class Simulated:
     model: DataModel | OwnDataModel
     data_generators: tuple[np.random.Generator, ...]
     noise_generators: tuple[np.random.Generator, ...]
+    loss_generators: tuple[np.random.Generator, ...]
 
     @classmethod
     def draw(cls, config: SimulationConfig, runs: range) -> Self:
         """Draw the means of the given runs and set up their generators."""
         seeds = [
-            np.random.SeedSequence(entropy=config.seed, spawn_key=(run,)).spawn(3) for run in runs
+            np.random.SeedSequence(entropy=config.seed, spawn_key=(run,)).spawn(4) for run in runs
         ]
         means = means_model(config.means, config.data, config.spread, config.class_sizes)
-        drawn = [means.draw(_generator(of_means), config.agents) for of_means, _, _ in seeds]
+        drawn = [means.draw(_generator(of_means), config.agents) for of_means, *_ in seeds]
         mean = np.stack([m for m, _ in drawn])
         model = data_model(config.data, config.stddev, config.half_width)
         population = SimulatedUsers(
             mean, model.variance(mean), np.stack([c for _, c in drawn]), means.has_classes
         )
-        data, noise = (tuple(_generator(seed[k]) for seed in seeds) for k in (1, 2))
+        data, noise, loss = (tuple(_generator(seed[k]) for seed in seeds) for k in (1, 2, 3))
 
-        return cls(population, model, data, noise)
+        return cls(population, model, data, noise, loss)
 
     def samples(self, steps: int, out: Floats | None = None) -> Floats:
         """Draw the next samples of all agents, shape (steps, runs, agents), into `out` if given."""
@@ -107,6 +108,14 @@ class Simulated:
             )
 
         return drawn
+
+    def lost(self, steps: int, share: float) -> Bools | None:
+        """Draw which queries stay without an answer, shape (steps, runs, agents); None if the share is 0."""
+        if not share:
+            return None
+        agents = self.population.mean.shape[1]
+        drawn = [generator.random((steps, agents)) < share for generator in self.loss_generators]
+        return np.stack(drawn, axis=1)
 
     def _room(self, steps: int, out: Floats | None) -> Floats:
         # Large blocks that come and go cost a page fault per 4 kB: callers that draw often pass

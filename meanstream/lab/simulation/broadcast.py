@@ -10,6 +10,7 @@ from typing import cast
 
 import numpy as np
 
+from meanstream.lab.papers.colme.consensus import MessagePassing
 from meanstream.lab.papers.colme.statistic import (
     statistic_release_covariance,
     statistic_variance_factors,
@@ -103,12 +104,14 @@ class _Run:
         self.releases = _Releases(config, self.times)
         self.pool = PooledVariance(self.lower, self.upper)
         self.votes = _Votes(config, self.upper - self.lower) if config.spread_share else None
-        self.collaboration: Collaboration = make_collaboration(
-            config.collaboration,
-            lower=self.lower,
-            upper=self.upper,
-            significance=config.significance,
-        )
+        self.collaboration: Collaboration = MessagePassing(significance=config.significance)
+        if config.collaboration != MessagePassing.name:
+            self.collaboration = make_collaboration(
+                config.collaboration,
+                lower=self.lower,
+                upper=self.upper,
+                significance=config.significance,
+            )
 
     def simulate(self) -> RunErrors:
         """Go from release to checkpoint to release."""

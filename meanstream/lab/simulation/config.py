@@ -65,6 +65,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "collaboration": (
         "tests",
         "consensus",
+        "message_passing",
         "learned_prior",
         "pooled_prior",
         "james_stein",
@@ -119,6 +120,9 @@ class SimulationConfig:
     spread_share : float
         Part of the budget for votes on the spread, with schedule broadcast and variance
         from_releases; by default that of the command line in mode tuned with gaussian noise.
+    partners, lost : int or None, float
+        Under a pairwise schedule: how many others an agent queries (default: all), and the share of
+        answers that do not arrive.
     """
 
     agents: int
@@ -147,6 +151,8 @@ class SimulationConfig:
     significance: float = 0.05
     level: float = 0.95
     spread_share: float = 0.0
+    partners: int | None = None
+    lost: float = 0.0
 
     @classmethod
     def from_options(
@@ -258,7 +264,7 @@ class SimulationConfig:
 
         The counter's horizon.
         """
-        return _most_releases(self.schedule, self.agents, self.steps)
+        return _most_releases(self.schedule, self.partners or self.agents - 1, self.steps)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -332,6 +338,10 @@ class SimulationConfig:
 
         Lazy and eager coincide.
         """
+        for name in ("partners", "lost"):
+            value = getattr(self, name)
+            require(not value, name, "be left out with schedule broadcast", value)
+
         rule = "be broadcast, broadcast:preferred:FIRST or broadcast:geometric:FIRST,FACTOR"
         times = parse_release_times(self.release_times)
         require(isinstance(times, Counts), "schedule", rule, self.schedule)
@@ -354,6 +364,9 @@ class SimulationConfig:
         require(votes or not self.spread_share, "spread_share", rule, self.spread_share)
 
     def _check_pairwise(self) -> None:
+        require(0 <= self.lost < 1, "lost", "lie in [0, 1)", self.lost)
+        few = self.partners is None or 1 <= self.partners < self.agents
+        require(few, "partners", f"lie in 1..{self.agents - 1}", self.partners)
         rule = f"be pm1, pm2 or toeplitz with schedule {self.schedule} (every pair would keep all its draws)"
         require(self.counter != "optimal", "counter", rule, self.counter)
         require(
@@ -412,9 +425,9 @@ def _releases(schedule: str, steps: int) -> float:
     return math.inf
 
 
-def _most_releases(schedule: str, agents: int, steps: int) -> int:
+def _most_releases(schedule: str, others: int, steps: int) -> int:
     if schedule == "round_robin":
-        return -(-steps // max(agents - 1, 1))
+        return -(-steps // max(others, 1))
     return steps
 
 
@@ -430,4 +443,4 @@ def _default_levels(mode: str, chosen: dict[str, str], agents: int, steps: int) 
 
     if mode == "paper":
         return steps.bit_length()
-    return _most_releases(chosen["schedule"], agents, steps).bit_length()
+    return _most_releases(chosen["schedule"], agents - 1, steps).bit_length()

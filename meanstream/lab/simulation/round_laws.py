@@ -19,7 +19,7 @@ from meanstream.operators.rounds.round_records import Summaries
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.validation import require, require_positive
 
-DATA_FORMS = "rademacher:mean, three:q, beta:a,b or bernoulli:p"
+DATA_FORMS = "rademacher:mean, three:q, beta:a,b, bernoulli:p or normal:mean,sd"
 BETWEEN_FORMS = "normal:SD, skewed:SD or far:SHARE"
 SPAN = 2**20
 """Grid points of [-1, 1]."""
@@ -107,6 +107,32 @@ class ThreePoints:
         first = np.where(turn < high, 1, np.where(turn < outside, -1, 0))
 
         return HALF * (count + 2 * high - outside), HALF * (1 + first)
+
+
+@dataclass(frozen=True, slots=True)
+class NormalSamples:
+    """Samples are normal: sub-Gaussian instead of bounded, as Kent et al. remark in Section 3.4.
+
+    Only a user's mean is cut to [-1, 1], and its first sample.
+    """
+
+    mean: float
+    stddev: float
+    lower: float = -1.0
+    upper: float = 1.0
+
+    def draw(self, mean: Floats, count: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
+        """Sum and first sample, on the grid."""
+        own = mean + self.stddev / np.sqrt(count) * rng.standard_normal(len(count))
+        # Given the mean of a user's samples, each of them is normal around it.
+        left = self.stddev * np.sqrt(1.0 - 1.0 / count)
+        first = own + left * rng.standard_normal(len(count))
+        total = np.clip((own + 1.0) * HALF, 0, SPAN) * count
+
+        return (
+            np.rint(total).astype(np.int64),
+            np.rint(np.clip((first + 1.0) * HALF, 0, SPAN)).astype(np.int64),
+        )
 
 
 class BetaSamples:
@@ -273,7 +299,7 @@ def parse_round_law(text: str) -> SampleLaw:
     ----------
     text : str
         `rademacher:mean` (-1 and 1), `bernoulli:p` (0 and 1), `three:q` (-1 and 1 with probability
-        q / 2 each, 0 otherwise) or `beta:a,b` (2 B - 1).
+        q / 2 each, 0 otherwise), `beta:a,b` (2 B - 1), or `normal:mean,sd`.
 
     Examples
     --------
@@ -285,6 +311,7 @@ def parse_round_law(text: str) -> SampleLaw:
     build, least, greatest, n = _DATA[form]
     numbers = _numbers("data", DATA_FORMS, text, rest, n)
     inside = all(least <= x <= greatest for x in numbers) and (form != "beta" or min(numbers) > 0)
+    inside = inside and (form != "normal" or (abs(numbers[0]) <= 1.0 and numbers[1] > 0))
     require(inside, "data", f"have numbers from {least:g} to {greatest:g} for {form}", text)
 
     return build(*numbers)
@@ -295,6 +322,7 @@ _DATA: dict[str, tuple[Callable[..., SampleLaw], float, float, int]] = {
     "bernoulli": (lambda p: TwoPoints(p, 0.0, 1.0), 0.0, 1.0, 1),
     "three": (ThreePoints, 0.0, 1.0, 1),
     "beta": (BetaSamples, 0.0, 1e6, 2),
+    "normal": (NormalSamples, -1.0, 1e6, 2),
 }
 
 

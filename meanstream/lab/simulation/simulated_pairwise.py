@@ -90,6 +90,7 @@ def simulated_pairwise_agents(
         significance=config.significance,
         design_variance=simulated_pairwise_design_variance(config, variance),
         half_width=config.half_width,
+        partners=config.partners,
     )
 
     return PairwiseAgents(settings, sample_variance=variance if known else None, classes=classes)
@@ -135,10 +136,9 @@ def _chunk_runs(config: SimulationConfig) -> int:
     numbers += levels * (1 if config.variance == "known" else 7)
 
     numbers += config.most_releases if config.weights == "gls" else 0
-    per_run = 8 * numbers * config.agents * (config.agents - 1)
-    together = (
-        1 if config.schedule == "restricted_round_robin" else min(_TOGETHER, config.agents - 1)
-    )
+    others = config.partners or config.agents - 1
+    per_run = 8 * numbers * config.agents * others
+    together = 1 if config.schedule == "restricted_round_robin" else min(_TOGETHER, others)
 
     return max(1, min(config.runs, _COLUMNS // (config.agents * together), _PAIR_BYTES // per_run))
 
@@ -146,7 +146,10 @@ def _chunk_runs(config: SimulationConfig) -> int:
 def _simulate_chunk(config: SimulationConfig, runs: range) -> RunErrors:
     simulated = Simulated.draw(config, runs)
     population = simulated.population
-    classes = schedule_same_class(population.label) if population.exact_classes else None
+    classes = None
+    if population.exact_classes:
+        classes = schedule_same_class(population.label, config.partners)
+
     agents = simulated_pairwise_agents(
         config, runs=len(runs), variance=population.variance, classes=classes
     )
@@ -184,7 +187,7 @@ def _run_block(
             stddev * 2 * config.half_width
         )  # sensitivity 4L^2/n of a sample variance against 2L/n of a mean
 
-    agents.steps(data, noise, second)
+    agents.steps(data, noise, second, simulated.lost(steps, config.lost))
 
 
 def _score(  # noqa: PLR0917

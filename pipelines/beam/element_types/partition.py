@@ -83,15 +83,8 @@ class PartitionReader:
         cluster = "" if topic.id else admin.list_topics(topic.name, timeout=ASK_SECONDS).cluster_id
         self.log = topic.id or f"{cluster}/{topic.name}"
 
-        wrong = [p for p in location.partitions or () if p >= topic.partitions]
-        require(
-            not wrong,
-            "partitions",
-            f"be below {topic.partitions}, as topic {topic.name!r} has them",
-            wrong,
-        )
-
-        self.partitions: tuple[int, ...] = location.partitions or tuple(range(topic.partitions))
+        location.require_partitions(topic.partitions)
+        self.partitions = tuple(location.own_partitions(topic.partitions))
         self._consumer = make_client_consumer(
             location, enable_partition_eof=True, auto_offset_reset="error"
         )

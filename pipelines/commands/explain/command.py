@@ -15,7 +15,7 @@ from meanstream.pipelines.options.typer_commands import takes_options
 
 ASKED_ROUNDS = (
     *("config", "store", "lower", "upper", "epsilon", "window", "json"),
-    *("estimator", "option", "users", "sizes", "registry"),
+    *("estimator", "option", "users", "sizes", "registry", "user_windows", "delta"),
 )
 """Options of a command line that asks about rounds; a file and the environment may give all
 others."""

@@ -23,7 +23,10 @@ def report(
     ],
     store: Annotated[
         Path | None,
-        cli_option("Store of `run agents` or `run rounds`; its engine may be running.", INPUT),
+        cli_option(
+            "Store of `run agents` or `run rounds`, or a folder of shards; it may be running.",
+            INPUT,
+        ),
     ] = None,
     result: Annotated[
         Path | None,
@@ -53,10 +56,15 @@ def report(
     )
     from meanstream.pipelines.commands.report.report_result import report_of_result
     from meanstream.pipelines.commands.report.report_store import report_of_store
+    from meanstream.streaming.own_paths import stores_at
     from meanstream.streaming.store.state_store import StoreError
 
     if (store is None) == (result is None):
         raise BadOption("report must have one of --store FILE and --result FILE")
+    if store is not None:
+        with refusing_options():
+            stores_at(store)
+
     require_matplotlib_for_plots()
     _check_report_path(out, store=store, read={"result": result})
 

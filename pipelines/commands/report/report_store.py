@@ -6,7 +6,9 @@ Everything in them is public, computed from what the ledger charged.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +49,7 @@ from meanstream.streaming.agents.store_answers import covariates_of_last_run
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.times import iso_time
 from meanstream.streaming.metrics.metric_records import budget_histogram_record
+from meanstream.streaming.own_paths import stores_at
 from meanstream.streaming.rounds.rounds_budget import has_rounds_budget
 from meanstream.streaming.store.deployment_store import kind_of_store
 from meanstream.streaming.store.state_store import Store
@@ -86,7 +89,12 @@ def report_of_store(path: Path) -> ReportPage:
     **Privacy.** It reads the ledger's outputs, all of which are public, and no agent's own state: the report may leave
     the trust domain.
     """
+    stores = stores_at(path)
+    if len(stores) > 1:
+        return _of_shards(stores)
+
     # The chain is verified before anything is drawn from it.
+    (path,) = stores
     ledger = audit_ledger(path)
 
     if kind_of_store(path) == OF_PAIRS:
@@ -95,6 +103,18 @@ def report_of_store(path: Path) -> ReportPage:
         return report_of_rounds(path, ledger)
 
     return _of_agents(path, ledger)
+
+
+def _of_shards(stores: Sequence[Path]) -> ReportPage:
+    """Report what each shard has released, one after the other."""
+    pages = {path.stem: report_of_store(path) for path in stores}
+    parts = [
+        replace(part, title=f"Shard {number}: {part.title}")
+        for number, page in pages.items()
+        for part in page.parts
+    ]
+
+    return replace(next(iter(pages.values())), parts=parts)
 
 
 def _of_agents(path: Path, ledger: LedgerReport) -> ReportPage:

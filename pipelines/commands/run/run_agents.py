@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,13 +22,20 @@ from meanstream.pipelines.commands.run.checks import (
 from meanstream.pipelines.commands.run.progress_line import agents_intake_text, log_progress_summary
 from meanstream.pipelines.commands.run.run_engine import EngineKind, Input, engine_input, run_engine
 from meanstream.pipelines.commands.run.run_logs import LOGGER, logging_to_stderr
+from meanstream.pipelines.commands.run.signals import followed_parent
 from meanstream.pipelines.commands.run.watching import watching
 from meanstream.pipelines.options.agent_side import AgentSideOptions
 from meanstream.pipelines.options.agents_options import PAIRWISE, AgentsOptions
 from meanstream.pipelines.options.base import print_options_json
 from meanstream.streaming.agents.agents_engine import Engine
 from meanstream.streaming.agents.move_agents import settle_move
-from meanstream.streaming.store.deployment_store import Deployment, open_deployment
+from meanstream.streaming.agents.shared_summaries import ShardRun
+from meanstream.streaming.kafka.connection.kafka_location import parse_shard
+from meanstream.streaming.store.deployment_store import (
+    Deployment,
+    keep_shard_count,
+    open_deployment,
+)
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
@@ -39,7 +47,19 @@ _log = logging.getLogger(f"{LOGGER}.run")
 
 
 def host_agents(options: AgentSideOptions) -> None:
-    """Run an engine and say what it did; or, for a dry run, what it would run on."""
+    """Run an engine and say what it did; or, for a dry run, what it would run on.
+
+    With shards, an engine for each of them.
+    """
+    if isinstance(options, AgentsOptions) and options.shards is not None:
+        from meanstream.pipelines.commands.run.shards import one_shard, run_shards
+
+        if "/" not in options.shards:
+            run_shards(options)
+            return
+
+        options = one_shard(options)
+
     if isinstance(options, AgentsOptions) and options.schedule in PAIRWISE:
         from meanstream.pipelines.commands.run.run_pairwise import host_pairs
 
@@ -90,16 +110,19 @@ def run_agents_engine(
             noise=deployment.noise,
             options=taken.options,
             unused=taken.unused,
+            together=None if parent is None else ShardRun(parent.run, parent.shards),
             **shared,
         )
 
+    parent = followed_parent()
+    shards = getattr(options, "shards", None)
     settings = check_agents_options(options)
     if options.memory == AUTO:
         why = f"as long as {LIFE} releases of {settings.schedule}"
         _log.info("memory is chosen", extra={"memory": settings.memory, "why": why})
 
     kind = EngineKind(
-        open_store=_open_settled,
+        open_store=partial(_open_settled, shards=shards),
         open_input=open_input,
         make=make,
         private=("estimates",),
@@ -115,12 +138,18 @@ def run_agents_engine(
 
 
 def _open_settled(
-    path: Path, settings: AgentsSettings, *, environment: Mapping[str, str]
+    path: Path,
+    settings: AgentsSettings,
+    *,
+    environment: Mapping[str, str],
+    shards: str | None = None,
 ) -> Deployment:
-    """Open the store; end a move to another store that was interrupted."""
+    """Open the store; end a move that was interrupted; note of how many shards it is one."""
     deployment = open_deployment(path, settings, environment=environment)
     try:
         settle_move(deployment.store)
+        if shards is not None:
+            keep_shard_count(deployment.store, parse_shard("shards", shards)[1])
     except BaseException:
         deployment.store.close()
         raise

@@ -4,11 +4,49 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 _log = logging.getLogger("meanstream.run")
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """The process that has started this one as a shard.
+
+    Attributes
+    ----------
+    pid : int
+    run : str
+        Another one at each start.
+    shards : int
+        How many it has started.
+    """
+
+    pid: int
+    run: str
+    shards: int
+
+    @property
+    def gone(self) -> bool:
+        """Whether it has died, and left this process alone."""
+        return os.getppid() != self.pid
+
+
+_parents: list[Parent] = []
+
+
+def follow_parent(pid: int, run: str, shards: int) -> None:
+    """End this process in the usual way when that one is gone."""
+    _parents.append(Parent(pid, run, shards))
+
+
+def followed_parent() -> Parent | None:
+    """Give the process that has started this one as a shard, if one has."""
+    return _parents[-1] if _parents else None
 
 
 @contextmanager
@@ -24,13 +62,14 @@ def stopping_on_signals() -> Iterator[Callable[[], bool]]:
         if signal.getsignal(s) is not signal.SIG_IGN
     }
     said: list[int] = []
+    parent = followed_parent()
 
     def stop() -> bool:
         if received and not said:
             said.append(received[0])
             _log.info("stopping", extra={"signal": signal.Signals(received[0]).name})
 
-        return bool(received)
+        return bool(received) or (parent is not None and parent.gone)
 
     try:
         yield stop

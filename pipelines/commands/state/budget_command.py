@@ -12,7 +12,11 @@ from meanstream.pipelines.options.declaration import INPUT, cli_option
 def budget(
     *,
     store: Annotated[
-        Path, cli_option("Store of `run agents` or `run rounds`; its engine may be running.", INPUT)
+        Path,
+        cli_option(
+            "Store of `run agents` or `run rounds`, or a folder of shards; it may be running.",
+            INPUT,
+        ),
     ],
     agent: Annotated[
         str | None, cli_option("One agent (or user) to show, without the summary.", INPUT)

@@ -10,12 +10,13 @@ from pathlib import Path
 
 from meanstream.operators.validation import printable
 from meanstream.pipelines.options.base import print_options_json
-from meanstream.pipelines.options.option_errors import BadOption
+from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 from meanstream.streaming.agents.agents_budget import (
     AgentBudget,
     BudgetSummary,
     agents_budgets,
     budget_forecast_text,
+    budgets_of_shards,
 )
 from meanstream.streaming.agents.pairwise.pairwise_budget import (
     PairBudgets,
@@ -23,8 +24,10 @@ from meanstream.streaming.agents.pairwise.pairwise_budget import (
     pair_budgets,
 )
 from meanstream.streaming.events.times import iso_time
+from meanstream.streaming.own_paths import stores_at
 from meanstream.streaming.rounds.rounds_budget import (
     RoundsBudgets,
+    RoundsBudgetSummary,
     has_rounds_budget,
     rounds_budgets,
 )
@@ -36,19 +39,18 @@ from meanstream.streaming.store.store_identity import OF_PAIRS
 def show_budget(*, store: Path, agent: str | None, as_of: str | None, as_json: bool) -> None:
     """Show the budget of each agent: spent, left, when it ends."""
     until = None if as_of is None else _seconds(as_of)
+    with refusing_options():
+        stores = stores_at(store)
+
     try:
-        if kind_of_store(store) == OF_PAIRS:
-            show_pair_budgets(pair_budgets(store, as_of=until), agent, as_json=as_json)
+        if _shown_otherwise(stores[0], agent, until, as_json=as_json):
             return
 
-        if has_rounds_budget(store):
-            _show_rounds(rounds_budgets(store, as_of=until), agent, as_json=as_json)
-            return
-
-        budgets = agents_budgets(store, as_of=until, foretell=True)
+        shards = [agents_budgets(path, as_of=until, foretell=True) for path in stores]
     except StoreError as error:
         raise BadOption(str(error)) from None
 
+    budgets = budgets_of_shards(shards) if len(shards) > 1 else shards[0]
     ends = dict(
         zip(
             (row.agent for row in budgets.agents),
@@ -83,6 +85,19 @@ def show_budget(*, store: Path, agent: str | None, as_of: str | None, as_json: b
         sys.stdout.write(_sentence(budgets.summary))
 
 
+def _shown_otherwise(store: Path, who: str | None, until: float | None, *, as_json: bool) -> bool:
+    """Show the budgets of a store of pairs or of rounds; False if it is neither."""
+    if kind_of_store(store) == OF_PAIRS:
+        show_pair_budgets(pair_budgets(store, as_of=until), who, as_json=as_json)
+        return True
+
+    if has_rounds_budget(store):
+        _show_rounds(rounds_budgets(store, as_of=until), who, as_json=as_json)
+        return True
+
+    return False
+
+
 def _show_rounds(found: RoundsBudgets, user: str | None, *, as_json: bool) -> None:
     rows = [row for row in found.users if user in (None, row.user)]
     if user is not None and not rows:
@@ -95,18 +110,29 @@ def _show_rounds(found: RoundsBudgets, user: str | None, *, as_json: bool) -> No
 
     whole = found.summary
     paid = "reports" if whole.trust == "local" else "charges"
-    sys.stdout.write(f"{'user':<24} {paid:>7} {'epsilon':>9} {'remaining':>9}\n")
+    remaining = "remaining" if whole.user_windows is None else "windows"
+    sys.stdout.write(f"{'user':<24} {paid:>7} {'epsilon':>9} {remaining:>9}\n")
 
     for row in rows:
         left = "-" if row.remaining is None else f"{row.remaining:g}"
+        left = left if row.windows_left is None else f"{row.windows_left:,}"
         sys.stdout.write(f"{printable(row.user):<24} {row.reports:>7} {row.spent:>9g} {left:>9}\n")
 
     if user is None:
-        limit = "no limit" if whole.user_budget is None else f"{whole.user_budget:g} each"
-        sys.stdout.write(
-            f"{whole.users:,} users: {whole.reports:,} {paid}, at most epsilon {whole.spent_max:g} spent "
-            f"(budget: {limit}), {whole.at_budget:,} users cannot pay for another {paid[:-1]}\n"
-        )
+        sys.stdout.write(_rounds_sentence(whole, paid))
+
+
+def _rounds_sentence(whole: RoundsBudgetSummary, paid: str) -> str:
+    """Say what all users of rounds have spent together."""
+    limit = "no limit" if whole.user_budget is None else f"{whole.user_budget:g} each"
+    if whole.user_windows is not None:
+        delta = f", delta {whole.delta:g}" if whole.delta else ""
+        limit = f"epsilon {whole.epsilon:g}{delta} for {whole.user_windows:,} windows together"
+
+    return (
+        f"{whole.users:,} users: {whole.reports:,} {paid}, at most epsilon {whole.spent_max:g} spent "
+        f"(budget: {limit}), {whole.at_budget:,} users cannot pay for another {paid[:-1]}\n"
+    )
 
 
 def _table(rows: list[AgentBudget], ends: Mapping[str, float | None]) -> list[str]:

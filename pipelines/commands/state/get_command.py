@@ -11,7 +11,7 @@ import typer
 from meanstream.pipelines.options.base import JsonOption, print_options_json
 from meanstream.pipelines.options.declaration import INPUT, OUTPUT, cli_option
 from meanstream.pipelines.options.near_names import near_agent
-from meanstream.pipelines.options.option_errors import BadOption
+from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,10 @@ def get(
     *,
     store: Annotated[
         Path,
-        cli_option("Store of `run agents` or `run agent-side`; its engine may be running.", INPUT),
+        cli_option(
+            "Store of `run agents` or `run agent-side`, or a folder of shards; it may be running.",
+            INPUT,
+        ),
     ],
     difference: Annotated[
         tuple[str, str] | None,
@@ -61,23 +64,31 @@ def get(
       meanstream get --top 10 --store state.db
     """  # noqa: D301 - click reads the escape
     from meanstream.streaming.agents.pairwise.pairwise_answers import HostedAnswers
+    from meanstream.streaming.own_paths import stores_at
     from meanstream.streaming.store.state_store import StoreError
 
     if sum(choice is not None for choice in (agent, difference, top)) != 1:
         raise BadOption("get must have one of AGENT, --difference A B and --top N")
 
     try:
-        answers = HostedAnswers(store)
+        with refusing_options():
+            answers = [HostedAnswers(path) for path in stores_at(store)]
+
         if agent is not None:
-            estimate = answers.answer(agent)
+            of_stores = (stores.answer(agent) for stores in answers)  # it lives in one of them
+            estimate = next((found for found in of_stores if found is not None), None)
             if estimate is None:
                 rule = f"have a sample that counts in {str(store)!r}"
-                hint = near_agent(agent, answers.names())
+                hint = near_agent(agent, [name for stores in answers for name in stores.names()])
                 raise BadOption(f"agent must {rule}, got {agent!r}{hint}")
 
             _write_estimate(estimate, as_json=as_json)
         else:
-            _write_decision(answers, store, difference, top, as_json=as_json)
+            if len(answers) > 1:
+                option = "difference" if top is None else "top"
+                raise BadOption(f"{option} must come with one store, got {str(store)!r}")
+
+            _write_decision(answers[0], store, difference, top, as_json=as_json)
     except StoreError as error:
         raise BadOption(str(error)) from None
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from meanstream.operators.validation import require
 from meanstream.pipelines.options.base import print_options_json
@@ -15,6 +17,7 @@ from meanstream.streaming.own_paths import (
     own_files_of_store,
     require_no_store_file,
     require_own_paths_apart,
+    stores_at,
 )
 from meanstream.streaming.store.database import CopyFailedError
 from meanstream.streaming.store.ledger_signature import (
@@ -48,20 +51,44 @@ def verify_ledger(
 
     Print rows, agents and the head.
     """
+    with refusing_options():
+        stores = stores_at(store)
+
+    if len(stores) > 1:
+        if any(given is not None for given in (head, rows, signature, signer)):
+            rule = "be one store with --head, --rows or --signature"
+            raise BadOption(f"store must {rule}, got the folder {str(store)!r}")
+
+        _verify_shards(stores, as_json=as_json)
+        return
+
+    (store,) = stores
     noted = _noted(rows, head)
     if signature is not None or signer is not None:
         if (rows, head) != (None, None):
             raise BadOption("signature must be given without rows and head, since it contains both")
         noted = ledger_signature(store, signature, signer)
 
+    _show(_audited(store, noted), as_json=as_json)
+
+
+def _audited(store: Path, noted: NotedLedger | None = None) -> LedgerReport:
     try:
-        report = audit_ledger(store, noted)
+        return audit_ledger(store, noted)
     except (DamagedStoreError, OtherLedgerError) as error:
         raise RunFailed(str(error)) from None
     except StoreError as error:
         raise BadOption(str(error)) from None
 
-    _show(report, as_json=as_json)
+
+def _verify_shards(stores: Sequence[Path], *, as_json: bool) -> None:
+    """Verify the chain of each shard, and print a line for each."""
+    facts = [{"store": str(path), **_facts(_audited(path))} for path in stores]
+    if as_json:
+        print_options_json({"stores": facts})
+    else:
+        lines = (" ".join(f"{name} {value}" for name, value in shard.items()) for shard in facts)
+        sys.stdout.writelines(f"{line}\n" for line in lines)
 
 
 def sign_ledger(*, store: Path, signing_key: Path, to: Path, as_json: bool) -> None:
@@ -143,8 +170,12 @@ def export_rows(*, store: Path, to: Path, rows: int | None, as_json: bool) -> No
     _show(report, as_json=as_json)
 
 
+def _facts(report: LedgerReport) -> dict[str, Any]:
+    return {"rows": report.rows, "agents": report.agents, "head": report.head.hex()}
+
+
 def _show(report: LedgerReport, *, as_json: bool) -> None:
-    facts = {"rows": report.rows, "agents": report.agents, "head": report.head.hex()}
+    facts = _facts(report)
     if as_json:
         print_options_json(facts)
     else:

@@ -28,7 +28,10 @@ def ledger() -> None:
 @app.command("verify")
 def ledger_verify(
     *,
-    store: Annotated[Path, cli_option("Store of `run agents`; its engine may be running.", INPUT)],
+    store: Annotated[
+        Path,
+        cli_option("Store of `run agents`, or a folder of shards; it may be running.", INPUT),
+    ],
     head: Annotated[
         str | None,
         cli_option("Earlier printed head, which the ledger must contain.", INPUT, metavar="DIGEST"),

@@ -13,6 +13,7 @@ from meanstream.pipelines.options.base import option_environment, print_options_
 from meanstream.pipelines.options.option_errors import BadOption
 from meanstream.streaming.agents.move_agents import move_partition
 from meanstream.streaming.store.database import EmptyStoreError
+from meanstream.streaming.store.deployment_store import SHARDS
 from meanstream.streaming.store.secret_source import is_named_secret, load_secret, secret_path
 from meanstream.streaming.store.state_store import Store, StoreError
 from meanstream.streaming.store.store_identity import identity_made_with
@@ -31,6 +32,10 @@ def move_agents_of_partition(
         raise BadOption(str(error).replace("store must", "from must", 1)) from None
 
     try:
+        if giver.state(SHARDS) is not None:
+            rule = "be a store of an engine with partitions=, since shards keep their partitions"
+            raise StoreError(f"from must {rule}, got {str(from_)!r}")
+
         taker = _taker(giver, to, option_environment(secret_file))
         try:
             facts = move_partition(giver, taker, partition)

@@ -26,7 +26,7 @@ def store_show(
     store: StoreOption,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the name of the deployment, the source of the store, and its adoptions.
+    """Print the name of the deployment, schema version, source and adoptions of the store.
 
     \b
     Example:

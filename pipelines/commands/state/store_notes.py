@@ -66,13 +66,14 @@ def forget_in_store(*, agent: str, store: Path, as_json: bool) -> None:
 
 
 def show_store(*, store: Path, as_json: bool) -> None:
-    """Print the name of the deployment, the source of the store, and its adoptions."""
+    """Print the name of the deployment, schema version, source and adoptions of the store."""
     try:
         opened = Store.read(store)
         try:
             settings = opened.settings() or {}
             facts = {
                 "name": settings.get("name"),
+                "schema": opened.schema_version,
                 "source": source_identity_of(opened),
                 "adopted": source_identity_adoptions(opened),
             }

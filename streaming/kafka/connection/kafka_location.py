@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 from urllib.parse import unquote
 
 from meanstream.operators.validation import closest_valid, require
@@ -52,6 +52,9 @@ class KafkaLocation:
         noted.
     partitions : tuple of int or None
         Source: the partitions that this store owns; None for all.
+    shard : pair of int or None
+        Source: this store owns the partitions whose number leaves the remainder k when it is
+        divided by N, in place of `partitions`.
     start : {"earliest", "latest"}
         Source: where to begin in partitions that the store has not seen.
     gap : {"refuse", "skip"}
@@ -84,6 +87,7 @@ class KafkaLocation:
     topic: str
     group: str = DEFAULT_GROUP
     partitions: tuple[int, ...] | None = None
+    shard: tuple[int, int] | None = None
     start: Literal["earliest", "latest"] = "earliest"
     gap: Literal["refuse", "skip"] = "refuse"
     create: int | None = None
@@ -131,7 +135,7 @@ class KafkaLocation:
             brokers=brokers,
             topic=topic,
             group=group,
-            partitions=_partitions(options["partitions"]) if "partitions" in options else None,
+            **_which_partitions(options.get("partitions")),
             start=start,  # type: ignore[arg-type]  # checked above
             gap=gap,  # type: ignore[arg-type]
             create=_count(options["create"]) if "create" in options else None,
@@ -141,6 +145,28 @@ class KafkaLocation:
             registry=registry_address(options["registry"]) if "registry" in options else None,
             registry_settings=tuple(pair for pair in settings if pair[0].startswith(PREFIX)),
         )
+
+    @property
+    def is_part(self) -> bool:
+        """Whether other stores own other partitions of the topic."""
+        return self.partitions is not None or self.shard is not None
+
+    def own_partitions(self, count: int) -> Sequence[int]:
+        """List the partitions that this store owns, of a topic that has that many."""
+        if self.shard is not None:
+            return range(self.shard[0], count, self.shard[1])
+        return self.partitions or range(count)
+
+    def require_partitions(self, count: int) -> None:
+        """Refuse partitions that a topic of that many does not have, and shards that share agents."""
+        wrong = [p for p in self.partitions or () if p >= count]
+        rule = f"be below {count}, as topic {self.topic!r} has them"
+        require(not wrong, "partitions", rule, wrong)
+
+        # A key's hash modulo any multiple of N gives the same remainder modulo N.
+        rule = f"be a number that divides the {count} partitions of topic {self.topic!r}"
+        even = self.shard is None or count % self.shard[1] == 0
+        require(even, "shards", rule, self.shard and self.shard[1])
 
     @property
     def seen_in(self) -> str:
@@ -159,6 +185,27 @@ class KafkaLocation:
 
     def __str__(self) -> str:
         return f"{SCHEME}{self.brokers}/{self.topic}"
+
+
+MAX_SHARDS = 1024
+
+
+def parse_shard(option: str, text: str) -> tuple[int, int]:
+    """Read which shard it is, and of how many.
+
+    Examples
+    --------
+    >>> parse_shard("shards", "1/4")
+    (1, 4)
+    >>> parse_shard("shards", "4/4")
+    Traceback (most recent call last):
+    ValueError: shards must be K/N with K from 0 to N - 1, got '4/4'
+    """
+    match = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
+    good = match is not None and int(match[1]) < int(match[2]) <= MAX_SHARDS
+    require(good, option, "be K/N with K from 0 to N - 1", text)
+    assert match is not None  # noqa: S101 - it is good
+    return int(match[1]), int(match[2])
 
 
 def _split(text: str, role: str, *, several: bool) -> tuple[str, str, str]:
@@ -221,6 +268,15 @@ def _options(query: str, role: str) -> dict[str, str]:
         options[name] = value
 
     return options
+
+
+def _which_partitions(text: str | None) -> dict[str, Any]:
+    """Read which partitions a store owns: numbers and ranges, or those of a shard."""
+    if text is None:
+        return {}
+    if "/" in text:
+        return {"shard": parse_shard("partitions", text)}
+    return {"partitions": _partitions(text)}
 
 
 def _partitions(text: str) -> tuple[int, ...]:

@@ -189,7 +189,7 @@ def _check_partitions(
 ) -> None:
     check_same_topic(location, position["topic_id"], topic)
     count = position["count"]
-    if shared and topic.partitions > count and location.partitions is not None:
+    if shared and topic.partitions > count and location.is_part:
         logger.warning(
             "topic %r had %d partitions and has %d now: agents whose keys moved to a partition of another store are "
             "rejected there (other_store)",
@@ -197,7 +197,7 @@ def _check_partitions(
             count,
             topic.partitions,
         )
-    elif location.partitions is not None and topic.partitions != count:
+    elif location.is_part and topic.partitions != count:
         raise ValueError(
             f"{location.role} must have the {position['count']} partitions that it had when the store was begun, or "
             f"agents would move between stores, got {topic.partitions} in {topic.name!r}"

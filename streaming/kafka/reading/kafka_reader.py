@@ -127,13 +127,7 @@ class TopicReader:
 
         # The cluster's id stays when brokers change their addresses, so it can tell topics apart.
         self.cluster = str(self._admin.list_topics(location.topic, timeout=ASK_SECONDS).cluster_id)
-        wrong = [p for p in location.partitions or () if p >= self._topic.partitions]
-        require(
-            not wrong,
-            "partitions",
-            f"be below {self._topic.partitions}, as topic {self.name!r} has them",
-            wrong,
-        )
+        location.require_partitions(self._topic.partitions)
 
         # A topic that is deleted, made anew or grown shows here, and not in what is fetched.
         self._watch = TopicWatch(self._admin, location, self._topic, watch_seconds)
@@ -324,7 +318,7 @@ class TopicReader:
     def require_unowned(self) -> None:
         """Refuse partitions that another store owns, without claiming any."""
         require(self._owner is not None, "owner", "be given to read", None)
-        wanted = dict.fromkeys(self._location.partitions or range(self._topic.partitions), 0)
+        wanted = dict.fromkeys(self._location.own_partitions(self._topic.partitions), 0)
         try:
             require_unowned_in_time(
                 self._location, self._consumer, wanted, self._owner or "", self._former
@@ -341,7 +335,7 @@ class TopicReader:
 
         # Ownership is settled before the first record is read.
         try:
-            wanted = self._location.partitions or range(self._topic.partitions)
+            wanted = self._location.own_partitions(self._topic.partitions)
             given = sorted(self._given.intersection(wanted))
             require(not given, "partitions", "be none that this store has given to another", given)
 
@@ -501,10 +495,10 @@ class TopicReader:
         if self._bounded:
             return
 
-        if self._location.partitions is not None:
+        if self._location.is_part:
             raise ValueError(
                 f"{self._location.role} must keep its {self._topic.partitions} partitions while a store owns some of "
-                f"them, got {topic.partitions} in {self.name!r}"
+                f"them, got {topic.partitions} in {self.name!r}: start again to read them"
             )
 
         # Added partitions are read from their beginning: none of their records was seen.

@@ -71,7 +71,8 @@ class KafkaSource:
     read: give several engines fixed sets of partitions, each with its own store. An engine may move
     to another machine together with its store. Partitions added to the topic are read too, unless
     the set is fixed: then the engine stops, because keys, hence agents, may have moved to
-    partitions of another store; begun again it refuses these.
+    partitions of another store; begun again it refuses these. A shard's set grows when it is begun
+    again.
 
     Several topics are read side by side, whole, by one store; their name is all of theirs in order,
     and theirs are the numbers of `meanstream.streaming.events.event_columns`.
@@ -144,6 +145,7 @@ class KafkaSource:
     ) -> None:
         self.name = location.topic
         self.bounded = until_end
+        self.is_part = location.is_part
         self.by_registry = location.registry is not None
         self._idle_seconds = idle_seconds
         self._held: _Gathered | None = None  # what others must say something of
@@ -173,7 +175,7 @@ class KafkaSource:
         self._claims_at_once = agents is None or agents.at_once
 
         # Stores that share a topic must agree on which agent lives where.
-        if agents is not None and owner is not None and location.partitions is not None:
+        if agents is not None and owner is not None and location.is_part:
             self._homes = OwnAgents(location, owner, name, agents)
 
     def next_batch(self, max_samples: int) -> Batch:

@@ -90,9 +90,7 @@ class TopicScan:
         )
 
         try:
-            marks = {
-                p: self._marks(p) for p in start or location.partitions or range(topic.partitions)
-            }
+            marks = {p: self._marks(p) for p in start or location.own_partitions(topic.partitions)}
         except BaseException:
             self._consumer.close()
             raise

@@ -33,14 +33,14 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     return run
 
 
-@pytest.mark.parametrize("figure", [2, 3, 4])
-def test_figures(command, tmp_path: Path, figure: int) -> None:
+@pytest.mark.parametrize("figure", ["2", "3", "4", "partners"])
+def test_figures(command, tmp_path: Path, figure: str) -> None:
     code, out, _ = command(f"--figure {figure} --runs 2 --out {tmp_path} --json")
     result = json.loads(out)
     assert code == 0
     assert Path(result["png"]).read_bytes().startswith(b"\x89PNG")
     assert [panel["title"] for panel in result["panels"]] == [
-        panel.title for panel in colme_figures.colme_paper().figures[str(figure)].panels
+        panel.title for panel in colme_figures.colme_paper().figures[figure].panels
     ]
     for panel in result["panels"]:
         for curve in panel["curves"]:
@@ -118,7 +118,7 @@ def test_findings_follow_the_numbers() -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ("--figure 5", "figure must be one of 2, 3, 4, got 5"),
+        ("--figure 5", "figure must be one of 2, 3, 4, partners, got '5'"),
         ("--runs 0", "runs must be at least 1, got 0"),
         (
             "--out /dev/null/x",

@@ -129,8 +129,8 @@ def test_the_text_says_what_was_measured():
             "duchi takes no option 'between_users'; known: level, mode, reading",
         ),
         (
-            "--data normal:0,1",
-            "data must be rademacher:mean, three:q, beta:a,b or bernoulli:p, got 'normal:0,1'",
+            "--data cauchy:0,1",
+            "data must be rademacher:mean, three:q, beta:a,b, bernoulli:p or normal:mean,sd, got 'cauchy:0,1'",
         ),
         ("--sizes gamma:3", "sizes must be one of point:k"),
         ("--sizes missing.csv:user", "sizes must be one of point:k"),

@@ -182,7 +182,7 @@ def test_every_estimator_of_the_registry_can_be_simulated(name):
     """Conformance: an added estimator is simulated without a change here; those of vectors are
     refused."""
     config = RoundsConfig(estimator=name, **SMALL | {"users": 1000})
-    if name in ("category_shares", "quantile_tree") or (
+    if name in ("category_shares", "quantile_tree", "quantile_search") or (
         name.startswith("kent.") and name != "kent.univariate"
     ):
         with pytest.raises(ValueError, match=f"estimator must answer one mean.*, got '{name}'"):
@@ -213,7 +213,7 @@ def test_only_large_users_can_be_asked():
         ({"estimator": "mean"}, "estimator must be one of one_shot, dame"),
         (
             {"data": "cauchy:1"},
-            "data must be rademacher:mean, three:q, beta:a,b or bernoulli:p, got 'cauchy:1'",
+            "data must be rademacher:mean, three:q, beta:a,b, bernoulli:p or normal:mean,sd, got 'cauchy:1'",
         ),
         (
             {"data": "rademacher:2"},

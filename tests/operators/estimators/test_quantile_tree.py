@@ -126,7 +126,7 @@ def test_the_depth_balances_noise_and_width() -> None:
 
 def test_no_reports_on_a_level_are_an_answer_that_says_nothing() -> None:
     tree = QuantileTree(epsilon=1.0, users=10, quantiles=WANTED)
-    found = tree.answer([[3, 1, 1, 1, 0], [0, *[0] * 16]])
+    found = tree.voted([[3, 1, 1, 1, 0], [0, *[0] * 16]])
     assert found.lower.tolist() == [-1.0] * 3
     assert found.upper.tolist() == [1.0] * 3
 

@@ -66,6 +66,7 @@ CASES: dict[str, tuple[str, dict[str, Any], int]] = {
     "adaptive": ("adaptive", {}, 0),
     "repeating": ("repeating", {}, 0),
     "quantile_tree": ("quantile_tree", {"quantiles": (0.1, 0.5)}, 0),
+    "quantile_search": ("quantile_search", {"quantiles": (0.1, 0.5)}, 0),
     "category_shares": ("category_shares", {"categories": 4}, 4),
     "category_shares oue": ("category_shares", {"categories": 3, "votes": "oue"}, 3),
     "category_shares subset": ("category_shares", {"categories": 70, "votes": "subset"}, 70),

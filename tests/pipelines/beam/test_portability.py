@@ -153,7 +153,7 @@ def test_a_job_depends_on_nothing_of_this_machine(
     assert len(list(payloads(sent.proto))) > 10
     workers = sent.job["environment"]["workerPools"][0]["sdkHarnessContainerImages"]
     assert [image["containerImage"] for image in workers] == [
-        "europe-docker.pkg.dev/some-project/images/meanstream-beam:0.2.0"
+        "europe-docker.pkg.dev/some-project/images/meanstream-beam:0.3.0"
     ]
     assert revealed(sent.files["pipeline.pb"], {"where workers find the secret": PLACE}), (
         "the search finds what is there"

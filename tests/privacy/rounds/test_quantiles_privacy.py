@@ -16,6 +16,7 @@ from meanstream.lab.evidence.local_audit import (
     interval_masses,
     worst_loss,
 )
+from meanstream.operators.estimators.quantile_search import GRID, QuantileSearch
 from meanstream.operators.estimators.quantile_tree import QuantileTree
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Floats, Ints, Words
@@ -95,7 +96,72 @@ def test_no_two_users_can_be_told_apart_beyond_epsilon_on_any_level(
     assert min(found) > epsilon - 1e-4  # the whole budget is used
 
 
+THRESHOLDS = [1, GRID // 3, GRID // 3, GRID // 2, GRID - 2, GRID - 1]
+
+
+def honest_bit(step: Any, held: Summaries, words: RandomWords) -> Ints:
+    public = {"levels": [], "answered": [], "thresholds": THRESHOLDS}
+    return np.asarray(step.encode(held, public, words))
+
+
+def threshold_loss(epsilon: float, encode: Encode = honest_bit) -> float:
+    """Worst loss between any two users, over every threshold that the bits of the choice can name."""
+    search = QuantileSearch(epsilon=epsilon, users=10_000, quantiles=(0.2, 0.5))
+    step = search.rounds[-1]
+    everyone = users_of_all_kinds(12)
+    edges = [0, search.bit.unlikely_mass, 2**63]
+    worst = 0.0
+
+    for choice in range(len(THRESHOLDS)):
+        # The bits of the choice are the same whatever the user holds: one law for each choice.
+        number = np.uint64((choice * 2**64 + 2**63) // len(THRESHOLDS))
+
+        def law(user: int, number: np.uint64 = number) -> dict[int, int]:
+            def respond(numbers: Words) -> Ints:
+                nothing = np.zeros(len(numbers), np.uint64)
+                chosen = np.full(len(numbers), number)
+                words = np.column_stack([numbers << np.uint64(1), nothing, chosen, nothing])
+                held = everyone.take(np.full(len(numbers), user))
+                return encode(step, held, ChosenWords(words))[:, 0]
+
+            return interval_masses(respond, edges)
+
+        worst = max(worst, worst_loss(map(law, range(len(everyone)))))
+    return worst
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
+def test_a_bit_about_a_threshold_spends_epsilon_and_no_more(epsilon: float) -> None:
+    found = threshold_loss(epsilon)
+    assert found <= epsilon + TOLERANCE
+    assert found > epsilon - 1e-4
+
+
 # Known-bad twins
+
+
+def closest_threshold(step: Any, held: Summaries, words: RandomWords) -> Ints:
+    """Answers about the threshold that is closest to its mean: the choice is not private."""
+    bit = honest_bit(step, held, words) % 2
+    places = 2.0 * np.array(THRESHOLDS) / GRID - 1.0
+    chosen = np.abs(held.mean[:, None] - places).argmin(axis=1)
+    return 2 * chosen[:, None] + bit
+
+
+def silent_with_few_samples_bit(step: Any, held: Summaries, words: RandomWords) -> Ints:
+    """Sends a report of its own for few samples: tells their number."""
+    return np.where(held.count[:, None] < 5, 0, honest_bit(step, held, words))
+
+
+def sure_far_away(step: Any, held: Summaries, words: RandomWords) -> Ints:
+    """Answers without noise where its mean is far from every threshold."""
+    report = honest_bit(step, held, words)
+    return np.where(np.abs(held.mean[:, None]) > 0.9, report - report % 2, report)
+
+
+@pytest.mark.parametrize("twin", [closest_threshold, sure_far_away, silent_with_few_samples_bit])
+def test_known_bad_twins_of_thresholds_lose_more(twin: Encode) -> None:
+    assert threshold_loss(1.0, twin) > 1.0 + 0.1
 
 
 def two_bins_at_an_edge(step: Any, held: Summaries, words: RandomWords) -> Ints:

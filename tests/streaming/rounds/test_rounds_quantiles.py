@@ -43,24 +43,31 @@ def test_each_window_has_its_quantiles_within_the_bounds(tmp_path: Path) -> None
     )  # one report of each user and window
 
 
-def test_many_users_are_answered_within_the_interval(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("estimator", "widest"), [("quantile_tree", 1.5), ("quantile_search", 4.0)]
+)
+def test_many_users_are_answered_within_the_interval(
+    tmp_path: Path, estimator: str, widest: float
+) -> None:
+    """Three quantiles share the users of a search: its intervals are longer."""
     rng = np.random.default_rng(4)
     own = rng.gamma(3.0, 1.0, 5000)
     stream = [
         (f"user {u}", float(v), float(t))
         for u, v, t in zip(range(5000), own, np.arange(5000) * 15.0, strict=True)
     ]
-    world = RoundsWorld(tmp_path, quantile_settings())
+    world = RoundsWorld(tmp_path, quantile_settings(estimator=estimator))
     world.options = type(world.options)(batch_size=2000)
     world.run(ScriptedSource(stream))
     (answer,) = world.events("means")
     for probability, (lower, upper) in zip(WANTED, answer["interval"], strict=True):
         assert lower <= np.quantile(own.clip(0, 10), probability) <= upper
-        assert upper - lower < 1.5
+        assert upper - lower < widest
 
 
-def test_two_sides_and_a_death_give_the_same_bytes(tmp_path: Path) -> None:
-    settings, stream = quantile_settings(users=30), samples(n=300, users=30)
+@pytest.mark.parametrize("estimator", ["quantile_tree", "quantile_search"])
+def test_two_sides_and_a_death_give_the_same_bytes(tmp_path: Path, estimator: str) -> None:
+    settings, stream = quantile_settings(users=30, estimator=estimator), samples(n=300, users=30)
     whole = RoundsWorld(tmp_path / "whole", settings)
     whole.run(ScriptedSource(stream))
     died = RoundsWorld(tmp_path / "died", settings)

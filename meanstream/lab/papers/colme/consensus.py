@@ -45,6 +45,8 @@ FITS = 3.3
 test, one agent in 150 would leave its class by chance, and these make up most of the error."""
 STEPS = 8
 """Mixing steps between two releases."""
+HOPS = 3
+"""Edges that a release is handed on over by message passing."""
 EXACT = 1_000
 """Agents for whom the weights after all steps are computed; among more they are estimated."""
 PROBES = 256
@@ -175,7 +177,7 @@ class Consensus:
         edges = self._accepted(
             partner_edges(agent, self.partners), mean, total, releases.count[order]
         )
-        others = _mixed(edges, mean, total, releases.noise_variance[order])
+        others = self._mixed(edges, mean, total, releases.noise_variance[order])
 
         return FittedConsensus(
             significance=self.significance,
@@ -184,6 +186,10 @@ class Consensus:
             others=others,
             sums=_sums_over_partners(edges, mean, total),
         )
+
+    def _mixed(self, edges: PartnerEdges, mean: Floats, variance: Floats, noise: Floats) -> Floats:
+        """Return what each agent hears, as `FittedConsensus.others` has it."""
+        return _mixed(edges, mean, variance, noise)
 
     def summarize(self, releases: ReleaseColumns) -> CovariateReleases:
         """Take the newest releases of some agents."""
@@ -208,6 +214,44 @@ class Consensus:
         apart = np.abs(mean[edges.one] - mean[edges.other])
         passed = apart < quantile * np.sqrt(variance[edges.one] + variance[edges.other])
         return PartnerEdges(edges.one[passed], edges.other[passed])
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePassing(Consensus):
+    """Average oneself with the releases that partners hand on, up to three edges away.
+
+    Released: nothing new, as with `Consensus`. A message holds the releases of all whom its sender
+    has heard of: many numbers, where consensus needs one.
+
+    References
+    ----------
+    Galante, Neglia, Leonardi, "Scalable decentralized algorithms for online personalized mean estimation",
+    arXiv 2402.12812: B-ColME.
+    """
+
+    name: ClassVar[str] = "message_passing"
+
+    def _mixed(self, edges: PartnerEdges, mean: Floats, variance: Floats, noise: Floats) -> Floats:
+        n = len(mean)
+        links: Any = _mixing_matrix(edges, n).astype(np.bool_)
+        reached = links
+        for _ in range(HOPS - 1):
+            reached = reached @ links
+
+        # By inverse variances, without one's own release.
+        weights = reached.toarray() / variance
+        np.fill_diagonal(weights, 0.0)
+        precision = weights.sum(axis=1)
+        heard = precision > 0
+        weights /= np.where(heard, precision, 1.0)[:, np.newaxis]
+        number = (weights**2).sum(axis=1)
+
+        return np.stack([
+            weights @ mean,
+            np.where(heard, 1.0 / np.where(heard, precision, 1.0), np.inf),
+            weights**2 @ noise,
+            np.where(heard, 1.0 / np.where(heard, number, 1.0), 0.0),
+        ])  # fmt: skip
 
 
 class _Heard(NamedTuple):

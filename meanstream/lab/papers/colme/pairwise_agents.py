@@ -188,12 +188,14 @@ class PairwiseAgents:
         )
 
         self.settings = settings
-        self._schedule = PAIRWISE_SCHEDULES[settings.schedule](settings.agents, settings.runs)
+        self._schedule = PAIRWISE_SCHEDULES[settings.schedule](
+            settings.agents, settings.runs, settings.partners
+        )
         variance = None if sample_variance is None else np.ravel(sample_variance).astype(np.float64)
         self._own = OwnSamples(self._schedule.columns, variance, settings.half_width)
         ratio = settings.fresh_variance / settings.design_variance
         self._statistic = pair_statistic(
-            settings.weights, settings.counter, others=settings.agents - 1, noise_ratio=ratio
+            settings.weights, settings.counter, others=self._schedule.others, noise_ratio=ratio
         )
         self._scheme = settings.scheme
         self._init(classes)
@@ -243,11 +245,22 @@ class PairwiseAgents:
         second = None if variance_fresh is None else variance_fresh[np.newaxis]
         self.steps(values[np.newaxis], fresh[np.newaxis], second)
 
-    def steps(self, values: Floats, fresh: Floats, variance_fresh: Floats | None = None) -> None:
+    def steps(
+        self,
+        values: Floats,
+        fresh: Floats,
+        variance_fresh: Floats | None = None,
+        lost: Bools | None = None,
+    ) -> None:
         """Take several steps, one after the other.
 
-        Arrays as of `step`, of shape (steps, runs, agents).
+        Arrays as of `step`, of shape (steps, runs, agents). `lost` says which agents' queries stay
+        without an answer: the release is made, its noise is spent, and it does not arrive. That is
+        for known variances, lazy tests and the newest release alone.
         """
+        simple = (self.settings.variance, self.settings.test, self.settings.weights)
+        rule = "be left out unless variance is known, test lazy and weights last"
+        require(lost is None or simple == ("known", "lazy", "last"), "lost", rule, simple)
         released = self.settings.variance == "released"
         require(
             (variance_fresh is not None) == released,
@@ -260,14 +273,22 @@ class PairwiseAgents:
         done = 0
         by_step = (len(values), self._schedule.columns)
         second = None if variance_fresh is None else variance_fresh.reshape(by_step)
+        lost = None if lost is None else lost.reshape(by_step)
         values, fresh = values.reshape(by_step), fresh.reshape(by_step)
 
         while done < len(values):
             part = slice(done, done + min(most, self._schedule.independent_steps(self.time + 1)))
-            self._step(values[part], fresh[part], None if second is None else second[part])
+            self._step(
+                values[part],
+                fresh[part],
+                None if second is None else second[part],
+                None if lost is None else lost[part],
+            )
             done = part.stop
 
-    def _step(self, values: Floats, fresh: Floats, variance_fresh: Floats | None) -> None:
+    def _step(
+        self, values: Floats, fresh: Floats, variance_fresh: Floats | None, lost: Bools | None
+    ) -> None:
         """Take steps in which no pair exchanges twice, and no test decides who asks: a row each."""
         pair = self._state["pair"]
         first = self.time + 1
@@ -276,18 +297,24 @@ class PairwiseAgents:
         asked = self._schedule.ask(first, pair["accepted"], self._state["schedule"], len(values))
         second = None if variance_fresh is None else variance_fresh[:, asked.asker]
         value, variance = self._query(asked, own, fresh[:, asked.asker], second)
-        asked.put(pair["value"], value)
-        asked.put(pair["precision"], 1 / variance)
+        away = None if lost is None else lost[:, asked.asker]
+
+        def put(name: str, received: Floats | Bools) -> None:
+            if away is not None:
+                before = pair[name][asked.rows].reshape(away.shape)
+                received = np.where(away, before, received)
+
+            asked.put(pair[name], received)
+
+        put("value", value)
+        put("precision", 1 / variance)
 
         if self.settings.test == "lazy":
             own_variance = (
                 own.variance if own.variance.shape[1] == 1 else own.variance[:, asked.asker]
             )
             difference = own.mean[:, asked.asker] - value
-            asked.put(
-                pair["accepted"],
-                self._accept(difference, own_variance, variance, own.time, own.time),
-            )
+            put("accepted", self._accept(difference, own_variance, variance, own.time, own.time))
 
         if self.settings.test == "eager" and self.settings.schedule != "round_robin":
             self._test_everybody()

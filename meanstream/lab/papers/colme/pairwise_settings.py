@@ -65,18 +65,24 @@ class PairwiseQueries:
 class RoundRobin:
     """At time t every agent asks the ((t - 1) mod (M - 1) + 1)-th of the others, in the order of their indices.
 
-    Release times are the same for all pairs with one offset, in all runs.
+    Release times are the same for all pairs with one offset, in all runs. With few partners each
+    agent asks only those that come after it on a ring.
     """
 
-    def __init__(self, agents: int, runs: int) -> None:
-        self.others = agents - 1
+    def __init__(self, agents: int, runs: int, partners: int | None = None) -> None:
+        self.others = agents - 1 if partners is None else partners
         self.columns = runs * agents
         self.clocks = self.others
         """Number of rows of what depends on release times alone."""
         self._agent = np.tile(np.arange(agents), runs)
         self._first = np.repeat(np.arange(runs) * agents, agents)
+        self._partners = partners
+        self._agents = agents
         offset = np.arange(self.others)[:, np.newaxis]
-        self._target = self._first + offset * (self.columns + 1) + (self._agent <= offset)
+        self._target = self._first + offset * self.columns + self._other(self._agent, offset)
+
+    def _other(self, agent: Ints, offset: Ints) -> Ints:
+        return schedule_other(agent, offset, self._agents, self._partners)
 
     def init(self) -> State:
         """Nothing is remembered: time alone decides."""
@@ -112,8 +118,8 @@ class RestrictedRoundRobin(RoundRobin):
     of the mechanism says nothing about that channel.
     """
 
-    def __init__(self, agents: int, runs: int) -> None:
-        super().__init__(agents, runs)
+    def __init__(self, agents: int, runs: int, partners: int | None = None) -> None:
+        super().__init__(agents, runs, partners)
         self.clocks = self.others * self.columns
 
     def init(self) -> State:
@@ -142,20 +148,29 @@ class RestrictedRoundRobin(RoundRobin):
 
         last[asker] = offset
         index = offset * self.columns + asker
-        target = self._first[asker] + offset + (self._agent[asker] <= offset)
+        target = self._first[asker] + self._other(self._agent[asker], offset)
         return PairwiseQueries(rows=index, asker=asker, target=target, clock=index)
 
 
-def schedule_same_class(label: Ints) -> Bools:
+def schedule_other(agent: Ints, offset: Ints, agents: int, partners: int | None) -> Ints:
+    """Number the agents that come at an offset among the partners of others, without themselves."""
+    if partners is None:
+        return np.asarray(offset + (agent <= offset))
+    return np.asarray((agent + 1 + offset) % agents)
+
+
+def schedule_same_class(label: Ints, partners: int | None = None) -> Bools:
     """Lay out which pairs are in one class in the order of the pairs' rows.
 
     Parameters
     ----------
     label : int array, shape (runs, agents)
+    partners : int, optional
+        As of `PairwiseSettings`.
 
     Returns
     -------
-    bool array, shape (agents - 1, runs * agents)
+    bool array, shape (agents - 1 or partners, runs * agents)
         Entry [o, r * agents + a]: is the o-th of the others in the class of a.
 
     Examples
@@ -163,8 +178,10 @@ def schedule_same_class(label: Ints) -> Bools:
     >>> schedule_same_class(np.array([[0, 1, 0]])).astype(int).tolist()
     [[0, 0, 1], [1, 0, 0]]
     """
-    agent = np.arange(label.shape[1])
-    same = [label == label[:, offset + (agent <= offset)] for offset in range(label.shape[1] - 1)]
+    agents = label.shape[1]
+    offsets = np.arange(agents - 1 if partners is None else partners)
+    others = [schedule_other(np.arange(agents), offset, agents, partners) for offset in offsets]
+    same = [label == label[:, other] for other in others]
     return np.stack(same).reshape(len(same), -1)
 
 
@@ -207,6 +224,8 @@ class PairwiseSettings:
     whole : bool
         Whether samples are whole numbers, in units of a grid: then the sums that leave are rounded
         to whole numbers.
+    partners : int, optional
+        How many others an agent asks: those that come after it on a ring. Default: all.
     """
 
     agents: int
@@ -222,11 +241,14 @@ class PairwiseSettings:
     design_variance: float = 1.0
     half_width: float | None = None
     whole: bool = False
+    partners: int | None = None
 
     def __post_init__(self) -> None:
         require_least(2, agents=self.agents)
         require_least(1, runs=self.runs)
         require_positive(fresh_variance=self.fresh_variance, design_variance=self.design_variance)
+        few = self.partners is None or 1 <= self.partners < self.agents
+        require(few, "partners", f"lie in 1..{self.agents - 1}", self.partners)
 
         require(
             self.schedule in PAIRWISE_SCHEDULES,

@@ -7,7 +7,12 @@ import pytest
 from scipy.special import ndtri
 
 from meanstream.lab.papers.colme import consensus
-from meanstream.lab.papers.colme.consensus import Consensus, PartnerEdges, partner_edges
+from meanstream.lab.papers.colme.consensus import (
+    Consensus,
+    MessagePassing,
+    PartnerEdges,
+    partner_edges,
+)
 from meanstream.lab.simulation.broadcast import simulate_broadcast
 from meanstream.lab.simulation.config import SimulationConfig
 from meanstream.operators.records import OwnMeans, ReleaseColumns
@@ -157,3 +162,32 @@ def test_edges_are_pairs_of_places():
     edges = partner_edges(np.array([3, 900]), 10)
     assert isinstance(edges, PartnerEdges)
     assert set(edges.one.tolist()) <= {0, 1}
+
+
+def test_messages_bring_the_releases_of_those_three_accepted_edges_away() -> None:
+    """A search along the edges, one agent after the other."""
+    n = 60
+    releases, own = classes(n)
+    answer = MessagePassing(partners=2).fit(releases, np.full(n, 2 * VARIANCE)).estimate(own)
+    limit = -ndtri(0.5 * 0.05 / np.log(401)) * (4 * VARIANCE) ** 0.5
+    partners: list[set[int]] = [set() for _ in range(n)]
+    for a, b in zip(*partner_edges(np.arange(n), 2), strict=True):
+        if abs(releases.mean[a] - releases.mean[b]) < limit:
+            partners[a].add(int(b))
+            partners[b].add(int(a))
+
+    compared = 0
+    for a in range(n):
+        reached = {a}
+        for _ in range(3):
+            reached |= {c for b in reached for c in partners[b]}
+
+        others = sorted(reached - {a})
+        mixed = releases.mean[others].mean() if others else 0.0
+        variance = 2 * VARIANCE / max(len(others), 1)
+        if others and abs(own.mean[a] - mixed) < consensus.FITS * np.sqrt(VARIANCE + variance):
+            expected = (own.mean[a] / VARIANCE + mixed / variance) / (1 / VARIANCE + 1 / variance)
+            assert answer.value[a] == pytest.approx(expected, rel=1e-9, abs=1e-12)
+            compared += 1
+
+    assert compared > 50

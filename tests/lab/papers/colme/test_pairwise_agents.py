@@ -5,12 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from meanstream.lab.papers.bounds.agents_forecast import forecast_agents_table
 from meanstream.lab.papers.colme.pairwise_agents import (
     PairwiseAgents,
     PairwiseSettings,
     schedule_same_class,
 )
 from meanstream.lab.papers.colme.pairwise_settings import RestrictedRoundRobin, RoundRobin
+from meanstream.lab.simulation.config import SimulationConfig
+from meanstream.lab.simulation.simulated_pairwise import simulate_pairwise
 from meanstream.operators.counters.registry import HorizonReached, make_counter
 
 AGENTS, RUNS, STEPS = 5, 3, 40
@@ -185,3 +188,65 @@ def test_variance_noise_comes_exactly_with_released_variances() -> None:
         make().step(zero, zero, zero)
     with pytest.raises(ValueError, match="variance_fresh must be given if variance is released"):
         make(variance="released").step(zero, zero)
+
+
+def test_few_partners_with_known_classes_err_as_a_round_robin_over_so_many() -> None:
+    """Proposition 3 over ten others; four standard errors (false alarm below 1e-4 for each of two)."""
+    options = {"agents": 60, "partners": 10, "steps": 400, "checkpoints": (100, 400), "runs": 30}
+    result = simulate_pairwise(
+        SimulationConfig.from_options(mode="paper", test="oracle", **options)
+    )
+    ten = forecast_agents_table(
+        agents=11,
+        checkpoints=[100, 400],
+        classes=3,
+        stddev=0.5,
+        half_width=0.75**0.5,
+        epsilon=1.0,
+        delta=1e-6,
+    )
+    assert (np.abs(np.array(result.mse) - ten["oracle"]) < 4 * np.array(result.stderr)).all()
+
+
+def test_a_lost_answer_leaves_what_was_there_and_the_next_one_is_as_if_none_was_lost() -> None:
+    def agents() -> PairwiseAgents:
+        settings = PairwiseSettings(
+            agents=3, runs=1, counter=make_counter("pm1", horizon=9), fresh_variance=1.0
+        )
+        return PairwiseAgents(settings, sample_variance=np.ones((1, 3)))
+
+    rng = np.random.default_rng(5)
+    values = rng.normal(size=(6, 1, 3))
+    fresh = rng.normal(size=(6, 1, 3))
+    whole, part = agents(), agents()
+    whole.steps(values[:2], fresh[:2])
+    part.steps(values[:2], fresh[:2])
+
+    # Of the second round, every answer to agent 1 is lost.
+    lost = np.zeros((4, 1, 3), dtype=bool)
+    lost[:2, 0, 1] = True
+    before = part.snapshot()
+    whole.steps(values[2:4], fresh[2:4])
+    part.steps(values[2:4], fresh[2:4], lost=lost[:2])
+    for name in ("pair.value", "pair.precision"):
+        rows = [np.asarray(one.snapshot()[name]).reshape(2, 3) for one in (whole, part)]
+        assert (rows[1][:, 1] == np.asarray(before[name]).reshape(2, 3)[:, 1]).all()
+        assert (rows[0][:, [0, 2]] == rows[1][:, [0, 2]]).all()
+
+    whole.steps(values[4:], fresh[4:])
+    part.steps(values[4:], fresh[4:], lost=lost[2:])
+    assert part.estimate()[0].tolist() == whole.estimate()[0].tolist()
+
+
+def test_lost_answers_are_for_the_newest_release_of_a_known_variance() -> None:
+    settings = PairwiseSettings(
+        agents=2,
+        runs=1,
+        counter=make_counter("pm1", horizon=2),
+        fresh_variance=1.0,
+        weights="mean_of_means",
+    )
+    agents = PairwiseAgents(settings, sample_variance=np.ones((1, 2)))
+    nothing = np.zeros((1, 1, 2))
+    with pytest.raises(ValueError, match="lost must be left out unless variance is known"):
+        agents.steps(nothing, nothing, lost=nothing > 0)

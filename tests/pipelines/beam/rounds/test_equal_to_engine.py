@@ -41,6 +41,7 @@ CASES = {
         "allowed_lateness": 7200.5,
     },
     "quantiles": {"estimator": "quantile_tree", "quantiles": (0.1, 0.5)},
+    "searched quantiles": {"estimator": "quantile_search", "quantiles": (0.1, 0.5)},
     "lateness": {"allowed_lateness": 7200.5, "estimator": "one_shot"},
 }
 

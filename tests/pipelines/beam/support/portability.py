@@ -40,7 +40,7 @@ DATAFLOW = (
     "--template_location=gs://some-bucket/launches/job_object",
     "--job_name=private-means",
     "--no_auth",
-    "--sdk_container_image=europe-docker.pkg.dev/some-project/images/meanstream-beam:0.2.0",
+    "--sdk_container_image=europe-docker.pkg.dev/some-project/images/meanstream-beam:0.3.0",
 )
 _BEAMS_FILE = re.compile(
     re.escape(sysconfig.get_path("purelib")).encode() + rb"/apache_beam/[a-z_/]+\.py"
