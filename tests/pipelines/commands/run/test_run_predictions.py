@@ -10,8 +10,8 @@ import pytest
 
 from tests.pipelines.command_line import SECRET, meanstream
 
-USERS = 250
-DAYS = 4
+USERS = 400
+DAYS = 6
 OF_A_TEST = {"MEANSTREAM_SECRET": SECRET}
 
 
@@ -32,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def words(**more: object) -> list[str]:
     options = {
-        "source": "s.csv", "lower": 0, "upper": 10, "epsilon": 8, "window": "1d", "store": "s.db",
+        "source": "s.csv", "lower": 0, "upper": 10, "epsilon": 4, "window": "1d", "store": "s.db",
         "sink": "means.jsonl", "prediction": "f.csv:level", **more,
     }  # fmt: skip
     return [
