@@ -16,7 +16,7 @@ import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 from scipy.special import gammaln, ndtr, ndtri
 
-from meanstream.lab.papers.colme.consensus import consensus_worth
+from meanstream.lab.papers.colme.consensus import consensus_worth, hashed_classes
 from meanstream.lab.papers.colme.statistic import statistic_variance_table
 from meanstream.operators.agents.release_times import (
     Counts,
@@ -140,11 +140,11 @@ def consensus_with_known_classes(
 
     Parameters are those of `oracle_broadcast`. Without one's own release the others' mixture has
     the variance `V sum_b (W^8)_ab^2 / (1 - (W^8)_aa)^2`, b other than a. It is averaged over agents
-    of fixed random placements.
+    of fixed placements, by a public hash.
     """
-    rng = np.random.default_rng(0)
-    placements = [rng.integers(0, classes, agents) for _ in range(max(_PLACED // agents, 1))]
-    worth = np.concatenate([consensus_worth(label) for label in placements])
+    placements = range(max(_PLACED // agents, 1))
+    labels = [hashed_classes(agents, classes, placement) for placement in placements]
+    worth = np.concatenate([consensus_worth(label) for label in labels])
 
     own = np.asarray(t) / sample_variance
     heard = np.multiply.outer(_broadcast_precision(t, table, schedule), worth)

@@ -432,6 +432,13 @@ def consensus_worth(label: Ints, partners: int = 10) -> Floats:
     return np.asarray(1 / variance)
 
 
+def hashed_classes(agents: int, classes: int, placement: int) -> Ints:
+    """Place agents in equally likely classes, by a public hash that no edge depends on."""
+    agent = np.arange(agents, dtype=np.uint64)
+    word = agent << np.uint64(16) | np.uint64(1 << 15 | placement)
+    return np.asarray(_scrambled(word) % np.uint64(classes), np.int64)
+
+
 def _mixing_matrix(edges: PartnerEdges, n: int) -> csr_array:
     """Metropolis weights: a row and a column add up to 1."""
     from scipy.sparse import coo_array
