@@ -21,9 +21,11 @@ from meanstream.pipelines.frames.arguments import (
     require_texts,
 )
 from meanstream.pipelines.frames.frame_columns import FrameSamples, frame_samples
+from meanstream.pipelines.frames.frame_predictions import frame_predictions, predicted_column
 from meanstream.pipelines.frames.private_frame import PrivateFrame
 from meanstream.pipelines.frames.values.value_columns import missing_as_nulls
 from meanstream.streaming.events.round_events import WindowEstimate
+from meanstream.streaming.rounds.predictions_table import PredictionsTable
 from meanstream.streaming.rounds.round_runner import Directory, Outcome, RoundRunner
 from meanstream.streaming.rounds.rounds_deployment import rounds_default_estimator
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
@@ -35,7 +37,6 @@ HINTS = {
     "person": "by= is the person here: all rows of one user in a window are protected together"
 }
 """Arguments of other functions, and what to use here."""
-HINTS |= {"delta": "the estimator has its own, which the result says"}
 HINTS |= {
     "per_person": HINTS["person"],
     "store": "`meanstream run rounds --store` keeps a ledger of windows",
@@ -44,7 +45,12 @@ FEW_USERS = "too few users"
 """Shown in place of an answer that says little."""
 WIDE_WINDOW = 0.5
 """Width of an interval, as a part of the bounds, from which on there are too few users."""
-SETTINGS = tuple(field.name for field in fields(RoundsSettings) if field.init)
+_GIVEN_OTHERWISE = ("user_delta", "prediction")
+SETTINGS = tuple(
+    field.name
+    for field in fields(RoundsSettings)
+    if field.init and field.name not in _GIVEN_OTHERWISE
+)
 """Further settings of rounds."""
 
 
@@ -66,8 +72,11 @@ def private_windows(
     nulls: str = "refuse",
     missing: Sequence[float] = (),
     central: bool = False,
+    user_windows: int | None = None,
+    delta: float = 0.0,
     estimator: str | type[Any] | None = None,
     level: float = 0.95,
+    prediction: Any = None,
     secret: str | bytes | None = None,
     name: str | None = None,
     **settings: Any,
@@ -116,12 +125,21 @@ def private_windows(
         Anyone who calls this is trusted with every row, and adds noise to sums: far more precise.
         Otherwise each user's report is randomized by itself, as it would be on the user's own
         device.
+    user_windows : int, optional
+        Windows of a user that epsilon and delta pay for together, with the noise of least variance;
+        later windows leave out its data. Not given: each window costs epsilon.
+    delta : float
+        Of these windows together; 0 allows only noise of epsilon alone.
     estimator : str, optional
         A name of `meanstream.ESTIMATORS`, or a class of your own; by default the one for the trust
         that is requested: without a curator, of fixed windows, one that learns from the windows
         before.
     level : float
         Nominal coverage of the intervals.
+    prediction : data frame, optional
+        Public forecast of users' means: the column `by`, one column of predictions and, if they
+        differ from window to window, the column `time`. It must not be made from the rows of
+        `frame`.
     secret, name : optional
         As for `private_means`.
     **settings
@@ -135,7 +153,8 @@ def private_windows(
     Notes
     -----
     **Privacy.** (epsilon, delta of the estimator) towards all that one user has in a window; who took part in which
-    window is public. A user in k windows has k times epsilon, unless `user_budget` ends that, within one call. Only the
+    window is public. A user in k windows has k times epsilon, unless `user_budget` ends that, or
+    `user_windows` makes (epsilon, delta) the budget of that many windows, within one call. Only the
     same frame under the same `secret` and `name` gives the same answers again; every other call costs epsilon again for
     each window that it answers, and nothing counts that: 30 calls are 30 times epsilon. The result says so; `meanstream
     run rounds` has a store that counts. With equal settings, secret and name the answers are the engine's, byte for
@@ -188,9 +207,13 @@ def private_windows(
         name=deployment,
         categories=None if categories is None else require_categories(categories),
         quantiles=None if quantiles is None else tuple(valid_floats("quantiles", quantiles)),
+        user_windows=user_windows,
+        user_delta=delta,
+        prediction=None if prediction is None else predicted_column(prediction, by, time),
         **settings,
     )
     _require_estimator(rounds, central=central)
+    forecast = None if prediction is None else frame_predictions(prediction, rounds, by, time)
 
     # Nothing is read before all settings are checked.
     samples = frame_samples(
@@ -203,7 +226,7 @@ def private_windows(
         categories=categories,
         protect_validity=True,
     )
-    answers, most_windows = _answers(samples, rounds, key)
+    answers, most_windows = _answers(samples, rounds, key, forecast)
 
     return PrivateWindows.of(frame, answers, rounds, value, most=most_windows)
 
@@ -264,7 +287,10 @@ def _calendar(window: str, tz: str | None, first_weekday: str | None) -> str:
 
 
 def _answers(
-    samples: FrameSamples, settings: RoundsSettings, key: bytes
+    samples: FrameSamples,
+    settings: RoundsSettings,
+    key: bytes,
+    predictions: PredictionsTable | None,
 ) -> tuple[list[tuple[bytes, int]], int]:
     """Run the round of each window, in the order of time.
 
@@ -277,7 +303,7 @@ def _answers(
     for users in sums.values():
         taken_part[users.user] += 1
 
-    runner = RoundRunner(settings, key, Directory(samples.names))
+    runner = RoundRunner(settings, key, Directory(samples.names), predictions)
     runner.begin_turn(np.zeros(0, np.int64))
     answers = []
     for window in sorted(sums, key=lambda window: (window.end, window.start)):
@@ -396,14 +422,18 @@ def _kinds_of_columns(settings: RoundsSettings) -> dict[str, pa.DataType]:
 def _costs(settings: RoundsSettings, delta: float, most: int) -> Iterator[str]:
     """Sentences on what one window, two calls and all windows of a user cost."""
     epsilon = settings.epsilon
-    yield f"{_promise(epsilon, delta)} for each window. {settings.protected}"
+    shared = settings.user_windows
+    windows = "each window" if shared is None else f"{shared:,} windows of a user together"
+    yield f"{_promise(epsilon, delta)} for {windows}. {settings.protected}"
     yield (
         f"No ledger counts this call: 2 calls on different frames are epsilon {2 * epsilon:g} "
         "together for a window in both; `meanstream run rounds --store` keeps one"
     )
 
     # A user in several windows is protected in all of them together by the sum.
-    if most > 1 and settings.unit.startswith("one user"):
+    if shared is not None:
+        yield f"Chosen noise: {settings.window_budget_text}"
+    elif most > 1 and settings.unit.startswith("one user"):
         together = _promise(most * epsilon, most * delta)
         yield f"A user in {most:,} windows, the most here, has {together} in all of them"
 

@@ -42,6 +42,7 @@ from meanstream.pipelines.options.stream_options import StreamOptions
 if TYPE_CHECKING:
     from meanstream.pipelines.options.stream_defaults import Lateness
     from meanstream.streaming.engine.engine_options import EngineOptions
+    from meanstream.streaming.rounds.predictions_table import PredictionsTable
     from meanstream.streaming.rounds.rounds_settings import RoundsSettings
     from meanstream.streaming.sources.mapping import ColumnMapping
 
@@ -154,6 +155,22 @@ class RoundsOptions(StreamOptions):
             PRIVACY,
         ),
     ] = None
+    user_windows: Annotated[
+        int | None,
+        cli_option(
+            "Windows of a user that --epsilon and --delta pay for together, with the noise of least "
+            "variance; later windows leave out its data. Default: each window costs epsilon.",
+            PRIVACY,
+        ),
+    ] = None
+    delta: Annotated[
+        float,
+        cli_option(
+            "Privacy budget delta of the windows of --user-windows; 0 allows only noise of epsilon "
+            "alone.",
+            PRIVACY,
+        ),
+    ] = 0.0
 
     estimator: Annotated[
         str | None,
@@ -199,6 +216,15 @@ class RoundsOptions(StreamOptions):
         cli_option(
             "Declared bound on the standard deviation of users' means, in the unit of the value.",
             ESTIMATION,
+        ),
+    ] = None
+    prediction: Annotated[
+        str | None,
+        cli_option(
+            "Public forecast of each user's mean, FILE.csv:COLUMN or FILE.parquet:COLUMN, by --user "
+            "and, where the file has that column, --time.",
+            ESTIMATION,
+            host="engine",
         ),
     ] = None
     tails: Annotated[
@@ -305,6 +331,8 @@ class RoundsOptions(StreamOptions):
             users=self.users,
             between_users=self.between_users,
             user_budget=self.user_budget,
+            user_windows=self.user_windows,
+            user_delta=self.delta,
             allowed_lateness=self.lateness_in_force().seconds,
             name=self.name,
             level=self.level,
@@ -313,6 +341,7 @@ class RoundsOptions(StreamOptions):
             tails=self.tails,
             categories=self.declared_categories,
             quantiles=self.declared_quantiles,
+            prediction=None if self.prediction is None else self.prediction.rpartition(":")[2],
         )
         settings.estimator_for(settings.users or 1)
 
@@ -330,6 +359,21 @@ class RoundsOptions(StreamOptions):
                 settings.require_nothing_carried(f"with --{option.replace('_', '-')}", NO_ORDER)
 
         return settings
+
+    def predictions(self, settings: "RoundsSettings") -> "PredictionsTable | None":
+        """Read the public forecast of users' means."""
+        from meanstream.streaming.rounds.predictions_table import read_predictions
+
+        if self.prediction is None:
+            return None
+        lower, upper = map(float, settings.ends)
+        return read_predictions(
+            self.prediction,
+            user=self.user,
+            time=self.time,
+            windows=settings.windows,
+            ends=(lower, upper),
+        )
 
     def _ends(self) -> tuple[float | tuple[float, ...], float | tuple[float, ...]]:
         """Give the bounds of a value; of shares they are known."""

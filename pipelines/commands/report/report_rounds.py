@@ -42,6 +42,7 @@ FLAGS = (
     "upper",
     "epsilon",
     "user_budget",
+    "user_windows",
     "name",
     "estimator",
     "mode",
@@ -63,13 +64,15 @@ def report_of_rounds(path: Path, ledger: LedgerReport) -> ReportPage:
     counts = [user.reports for user in whole.users]
     spent = [counts.count(k) for k in range(max(counts, default=0) + 1)]
     budgets = budget_histogram_record(len(counts), spent, settings.horizon)
-    rows = [] if settings.central else report_answers_of_rounds(path, settings)
+    apart = settings.central or settings.prediction is not None
+    rows = [] if apart else report_answers_of_rounds(path, settings)
 
     if rows:
         parts = report_result_windows(rows)
         times = f"{rows[0]['start']} to {rows[-1]['end']}"
-    elif settings.central:
-        said = "The answers of a trusted curator are not in the store: give the file of --sink as --result."
+    elif apart:
+        whose = "a trusted curator" if settings.central else "windows with a forecast"
+        said = f"The answers of {whose} are not in the store: give the file of --sink as --result."
         parts = [ReportPart(title="Rounds per window", text=said)]
     else:
         parts = [ReportPart(title="Rounds per window", text="No window has been answered yet.")]
@@ -83,6 +86,10 @@ def report_of_rounds(path: Path, ledger: LedgerReport) -> ReportPage:
         if settings.user_budget is None
         else f"the budget is {settings.user_budget:g}."
     )
+    if settings.user_windows is not None:
+        shared = f"{settings.user_windows:,} windows together"
+        limit = f"the budget is epsilon {settings.epsilon:g} for {shared}."
+
     text = f"{most}; {limit} {settings.protected}"
 
     parts.append(
@@ -100,9 +107,13 @@ def report_of_rounds(path: Path, ledger: LedgerReport) -> ReportPage:
     parts.append(ReportPart(title="Privacy promise", lines=lines, aligned=True))
     own = "".join(f" --option {name}={value}" for name, value in settings.options.items())
     flags = {name: getattr(settings, name) for name in FLAGS}
+    flags |= {"delta": settings.user_delta or None}
 
     if settings.categories is not None:
         flags |= {"lower": None, "upper": None}
+
+    if settings.prediction is not None:
+        flags |= {"prediction": f"FILE.csv:{settings.prediction}"}
 
     parts.append(report_part_commands("rounds", path, flags, own))
     return ReportPage(
