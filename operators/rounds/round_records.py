@@ -39,6 +39,9 @@ class Summaries:
         The sample with the earliest event time, on the same grid.
     span : int
         Grid points of the declared bounds: `upper - lower` in steps.
+    offset : float array (n,), optional
+        Public, on [-1, 1]: how far a forecast lets each user's mean lie from the users' mean. It is
+        0 in the mean over all users who take part.
     """
 
     user: Words
@@ -46,6 +49,7 @@ class Summaries:
     total: Ints
     first: Ints
     span: int
+    offset: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.count)
@@ -55,6 +59,11 @@ class Summaries:
         """Each user's raw mean, on [-1, 1], shape (n,) or (n, d)."""
         count = self.count if self.total.ndim == 1 else self.count[:, np.newaxis]
         return np.asarray(2.0 * (self.total / count) / self.span - 1.0, dtype=np.float64)
+
+    @property
+    def residual(self) -> Floats:
+        """Each user's mean less its public offset: of all users, the mean is the same."""
+        return self.mean if self.offset is None else self.mean - self.offset
 
     @property
     def first_value(self) -> Floats:
@@ -69,6 +78,7 @@ class Summaries:
             count=self.count[which],
             total=self.total[which],
             first=self.first[which],
+            offset=None if self.offset is None else self.offset[which],
         )
 
 

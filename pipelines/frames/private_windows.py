@@ -21,9 +21,11 @@ from meanstream.pipelines.frames.arguments import (
     require_texts,
 )
 from meanstream.pipelines.frames.frame_columns import FrameSamples, frame_samples
+from meanstream.pipelines.frames.frame_predictions import frame_predictions, predicted_column
 from meanstream.pipelines.frames.private_frame import PrivateFrame
 from meanstream.pipelines.frames.values.value_columns import missing_as_nulls
 from meanstream.streaming.events.round_events import WindowEstimate
+from meanstream.streaming.rounds.predictions_table import PredictionsTable
 from meanstream.streaming.rounds.round_runner import Directory, Outcome, RoundRunner
 from meanstream.streaming.rounds.rounds_deployment import rounds_default_estimator
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
@@ -43,8 +45,11 @@ FEW_USERS = "too few users"
 """Shown in place of an answer that says little."""
 WIDE_WINDOW = 0.5
 """Width of an interval, as a part of the bounds, from which on there are too few users."""
+_GIVEN_OTHERWISE = ("user_delta", "prediction")
 SETTINGS = tuple(
-    field.name for field in fields(RoundsSettings) if field.init and field.name != "user_delta"
+    field.name
+    for field in fields(RoundsSettings)
+    if field.init and field.name not in _GIVEN_OTHERWISE
 )
 """Further settings of rounds."""
 
@@ -71,6 +76,7 @@ def private_windows(
     delta: float = 0.0,
     estimator: str | type[Any] | None = None,
     level: float = 0.95,
+    prediction: Any = None,
     secret: str | bytes | None = None,
     name: str | None = None,
     **settings: Any,
@@ -130,6 +136,10 @@ def private_windows(
         before.
     level : float
         Nominal coverage of the intervals.
+    prediction : data frame, optional
+        Public forecast of users' means: the column `by`, one column of predictions and, if they
+        differ from window to window, the column `time`. It must not be made from the rows of
+        `frame`.
     secret, name : optional
         As for `private_means`.
     **settings
@@ -199,9 +209,11 @@ def private_windows(
         quantiles=None if quantiles is None else tuple(valid_floats("quantiles", quantiles)),
         user_windows=user_windows,
         user_delta=delta,
+        prediction=None if prediction is None else predicted_column(prediction, by, time),
         **settings,
     )
     _require_estimator(rounds, central=central)
+    forecast = None if prediction is None else frame_predictions(prediction, rounds, by, time)
 
     # Nothing is read before all settings are checked.
     samples = frame_samples(
@@ -214,7 +226,7 @@ def private_windows(
         categories=categories,
         protect_validity=True,
     )
-    answers, most_windows = _answers(samples, rounds, key)
+    answers, most_windows = _answers(samples, rounds, key, forecast)
 
     return PrivateWindows.of(frame, answers, rounds, value, most=most_windows)
 
@@ -275,7 +287,10 @@ def _calendar(window: str, tz: str | None, first_weekday: str | None) -> str:
 
 
 def _answers(
-    samples: FrameSamples, settings: RoundsSettings, key: bytes
+    samples: FrameSamples,
+    settings: RoundsSettings,
+    key: bytes,
+    predictions: PredictionsTable | None,
 ) -> tuple[list[tuple[bytes, int]], int]:
     """Run the round of each window, in the order of time.
 
@@ -288,7 +303,7 @@ def _answers(
     for users in sums.values():
         taken_part[users.user] += 1
 
-    runner = RoundRunner(settings, key, Directory(samples.names))
+    runner = RoundRunner(settings, key, Directory(samples.names), predictions)
     runner.begin_turn(np.zeros(0, np.int64))
     answers = []
     for window in sorted(sums, key=lambda window: (window.end, window.start)):

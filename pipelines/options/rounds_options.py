@@ -42,6 +42,7 @@ from meanstream.pipelines.options.stream_options import StreamOptions
 if TYPE_CHECKING:
     from meanstream.pipelines.options.stream_defaults import Lateness
     from meanstream.streaming.engine.engine_options import EngineOptions
+    from meanstream.streaming.rounds.predictions_table import PredictionsTable
     from meanstream.streaming.rounds.rounds_settings import RoundsSettings
     from meanstream.streaming.sources.mapping import ColumnMapping
 
@@ -217,6 +218,15 @@ class RoundsOptions(StreamOptions):
             ESTIMATION,
         ),
     ] = None
+    prediction: Annotated[
+        str | None,
+        cli_option(
+            "Public forecast of each user's mean, FILE.csv:COLUMN or FILE.parquet:COLUMN, by --user "
+            "and, where the file has that column, --time.",
+            ESTIMATION,
+            host="engine",
+        ),
+    ] = None
     tails: Annotated[
         str | None,
         cli_option(
@@ -331,6 +341,7 @@ class RoundsOptions(StreamOptions):
             tails=self.tails,
             categories=self.declared_categories,
             quantiles=self.declared_quantiles,
+            prediction=None if self.prediction is None else self.prediction.rpartition(":")[2],
         )
         settings.estimator_for(settings.users or 1)
 
@@ -348,6 +359,21 @@ class RoundsOptions(StreamOptions):
                 settings.require_nothing_carried(f"with --{option.replace('_', '-')}", NO_ORDER)
 
         return settings
+
+    def predictions(self, settings: "RoundsSettings") -> "PredictionsTable | None":
+        """Read the public forecast of users' means."""
+        from meanstream.streaming.rounds.predictions_table import read_predictions
+
+        if self.prediction is None:
+            return None
+        lower, upper = map(float, settings.ends)
+        return read_predictions(
+            self.prediction,
+            user=self.user,
+            time=self.time,
+            windows=settings.windows,
+            ends=(lower, upper),
+        )
 
     def _ends(self) -> tuple[float | tuple[float, ...], float | tuple[float, ...]]:
         """Give the bounds of a value; of shares they are known."""

@@ -16,6 +16,8 @@ from meanstream.operators.records import Ints, Words
 from meanstream.operators.rounds.round_records import Estimate, Public, Tally
 from meanstream.streaming.engine.keepers import Commit, Keeper
 from meanstream.streaming.events.encode import EventLines
+from meanstream.streaming.rounds.predicted_round import begin_round
+from meanstream.streaming.rounds.predictions_table import PredictionsTable
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.summarize_users import UserSums
 from meanstream.streaming.rounds.window_round import (
@@ -110,6 +112,8 @@ class RoundRunner(Keeper[Outcome]):
         Key of the noise.
     directory : Directory
         The users.
+    predictions : PredictionsTable, optional
+        A forecast of users' means, where the settings have one.
 
     Notes
     -----
@@ -118,8 +122,16 @@ class RoundRunner(Keeper[Outcome]):
     them before anything is written. With a trusted curator the ledger rows are the charges of everyone who takes part.
     """
 
-    def __init__(self, settings: RoundsSettings, secret: bytes, directory: Directory) -> None:
+    def __init__(
+        self,
+        settings: RoundsSettings,
+        secret: bytes,
+        directory: Directory,
+        predictions: PredictionsTable | None = None,
+    ) -> None:
+        settings.require_predictions(predictions is not None)
         self._settings = settings
+        self._predictions = predictions
         self._secret = secret
         self.directory = directory
         self._reserved: Ints = np.zeros(
@@ -156,7 +168,8 @@ class RoundRunner(Keeper[Outcome]):
         spent = self._reserved[sums.user]
         pays = np.ones(len(sums), np.bool_) if horizon is None else spent < horizon
         taking = sums if pays.all() else sums.take(pays)
-        this = WindowRound(self._settings, window, users=len(taking), carried=self.carried)
+        words = self.directory.words(taking.user)
+        this = begin_round(self._settings, window, words, self.carried, self._predictions)
 
         if len(taking) < len(sums):
             out = np.flatnonzero(~pays)
@@ -185,7 +198,7 @@ class RoundRunner(Keeper[Outcome]):
         self._charge(outcome.rows, asked.user, version, this.window, lines.lines)
         outcome.events.append(complete_event_line(this, stage, len(asked)))
 
-        return this.tally(stage, public, reports)[0]
+        return this.tally(stage, public, reports, words[of_stage])[0]
 
     def run(self, this: WindowRound, sums: UserSums, outcome: Outcome) -> None:
         """Run all stages at once, where both sides are here."""

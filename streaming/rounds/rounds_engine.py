@@ -41,6 +41,7 @@ from meanstream.streaming.events.round_events import Charge, Report, WindowEstim
 from meanstream.streaming.events.times import known_time
 from meanstream.streaming.events.wire import PrivateDeadLetter
 from meanstream.streaming.rounds.open_windows import OpenWindows
+from meanstream.streaming.rounds.predictions_table import PredictionsTable
 from meanstream.streaming.rounds.round_runner import Directory, Outcome, RoundRunner
 from meanstream.streaming.rounds.rounds_intake import RoundsIntake
 from meanstream.streaming.rounds.rounds_settings import NO_ORDER, RoundsSettings
@@ -121,6 +122,8 @@ class RoundsEngine(KeptEngine[RoundsStats, Outcome]):
         Batches, plausible times, how long to wait; those of agents do nothing here.
     results : StageResultsLocation, optional
         The users' side alone: reports only, and the next stage when its result is found here.
+    predictions : PredictionsTable, optional
+        A forecast of users' means, where the settings have one.
     clock, crash, on_turn, health
         As for `meanstream.streaming.agents.agents_engine.Engine`.
 
@@ -145,6 +148,7 @@ class RoundsEngine(KeptEngine[RoundsStats, Outcome]):
         sinks: Sinks,
         options: EngineOptions,
         results: StageResultsLocation | None = None,
+        predictions: PredictionsTable | None = None,
         clock: Clock | None = None,
         crash: CrashHook = no_crash,
         on_turn: Callable[[RoundsStats], None] | None = None,
@@ -184,7 +188,7 @@ class RoundsEngine(KeptEngine[RoundsStats, Outcome]):
         self._intake = RoundsIntake(settings, options, source, self.stats, slot_key(secret))
         self._windows = OpenWindows(settings.windows, self._intake.places)
         self._directory = Directory(self._intake.names)
-        self._runner = RoundRunner(settings, secret, self._directory)
+        self._runner = RoundRunner(settings, secret, self._directory, predictions)
         self._waiting = WaitingRounds(settings, self._runner, self._directory)
 
         # Rejected records are private here: that their letters are full is in no log.

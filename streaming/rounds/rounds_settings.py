@@ -70,6 +70,12 @@ DIGITS = 2
 """Leading digits of a counted number of users that an estimator is designed for."""
 
 
+NO_SLOPE = (
+    "be repeating with a prediction: it learns from window to window how much of it to use, and "
+    "only its narrow windows gain by it"
+)
+"""Why other estimators have no predictions."""
+
 NO_ORDER = "users of a window would have to wait for the answer of the one before"
 """Why what windows carry on is not carried between two sides."""
 
@@ -129,6 +135,9 @@ class RoundsSettings:
         them may be `NAME=*`, which takes every text that is no other category.
     quantiles : tuple of float, optional
         Probabilities, ascending, for estimators of quantiles over users of each user's own mean.
+    prediction : str, optional
+        Name of the column of a public table that predicts each user's mean, for an estimator that
+        learns from window to window how much of it to use.
     tails : {"exponential"}, optional
         Declares that the tails of users' means fall off at least exponentially, for estimators that
         clip then. Not given: nothing is assumed of them.
@@ -167,6 +176,7 @@ epsilon 1), got None
     quantiles: tuple[float, ...] | None = None
     user_windows: int | None = None
     user_delta: float = 0.0
+    prediction: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "estimator", estimator_name(self.estimator))
@@ -232,6 +242,9 @@ epsilon 1), got None
             self.require_nothing_carried(
                 f"with {windows.kind} windows", "they do not follow one another"
             )
+
+        if self.prediction is not None:
+            require(self.carries, "estimator", NO_SLOPE, self.estimator)
 
         object.__setattr__(self, "window", str(windows))
         overlap = windows.overlap
@@ -305,6 +318,11 @@ epsilon 1), got None
             f" ({why})" if why else ""
         )
         require(not self.carries, "estimator", rule, self.estimator)
+
+    def require_predictions(self, given: bool) -> None:
+        """Refuse a host without the table of predictions that the settings name."""
+        rule = "come with its table here, by the engine or `private_windows`"
+        require(given or self.prediction is None, "prediction", rule, self.prediction)
 
     @property
     def horizon(self) -> int | None:

@@ -111,10 +111,15 @@ class WindowRound:
 
         return self.estimator
 
+    @property
+    def _shaped_by(self) -> Any:
+        """What shapes the design of the estimator, besides the protocol and the users."""
+        return self.carried
+
     @cached_property
     def _design(self) -> dict[str, Any]:
         users = self.settings.design_users(self.users)
-        key = (self.settings.protocol_bytes, canonical(self.carried), users)
+        key = (self.settings.protocol_bytes, canonical(self._shaped_by), users)
         if (
             key not in _described
         ):  # a description can take as long as a round, and a host asks for many
@@ -180,8 +185,14 @@ class WindowRound:
             np.int64
         )
 
-    def tally(self, stage: int, public: Public, reports: Reports) -> tuple[Tally, int]:
-        """Public: add up reports.
+    def tally(
+        self,
+        stage: int,
+        public: Public,
+        reports: Reports,
+        users: Words | None = None,  # noqa: ARG002 - for rounds with a forecast
+    ) -> tuple[Tally, int]:
+        """Public: add up reports, of users who are given by hash.
 
         Return with it how many were refused, because no user can have made them.
         """

@@ -20,6 +20,7 @@ from tests.noninterference.rounds_worlds import (
     on_beam,
     one_process,
     two_sides,
+    write_stream,
 )
 
 Ports = tuple[int, ...]
@@ -61,6 +62,42 @@ def test_what_a_user_sends_changes_no_byte_under_reports_that_are_the_same(
     assert told
     assert_all_is_seen(first, users, {"killed", "with another epsilon"})
     assert nothing_differs(first, *others)
+
+
+def with_a_forecast(
+    folder: Path, ports: Ports, changed: str | None, *, of_records: bool = False
+) -> Seen:
+    """Run with a forecast: of a public table; or, known-bad, of the means of the users' records."""
+    folder.mkdir()
+    lines = [f"u{user},{4 + user % 3}" for user in range(60)]
+    if of_records:
+        write_stream(folder / "records.csv", 60, changed=changed)
+        rows = [line.split(",") for line in (folder / "records.csv").read_text().splitlines()[1:-2]]
+        lines = [f"{user},{value}" for user, value, *_ in rows]
+        (folder / "records.csv").unlink()
+    (folder / "forecast.csv").write_text("\n".join(["user,level", *lines]) + "\n")
+    return one_process(folder, 60, ports, changed, "repeating", prediction="forecast.csv:level")
+
+
+def test_neither_do_they_with_a_public_forecast_but_they_do_with_one_of_the_records(
+    tmp_path: Path, ports: Ports
+) -> None:
+    """Where predictions come from records, their mean shows what one user's records are."""
+    told: dict[Any, Any] = {}
+    with charged_as(told):
+        first = with_a_forecast(tmp_path / "first", ports, None)
+        others = [with_a_forecast(tmp_path / how, ports, how) for how in ("values", "number")]
+    assert_all_is_seen(first, 60, {"killed", "with another epsilon"})
+    assert b'"stage":"prediction"' in first["file means.jsonl"]
+    assert nothing_differs(first, *others)
+
+    told = {}
+    with charged_as(told):
+        bad = [
+            with_a_forecast(tmp_path / f"bad {how}", ports, how, of_records=True)
+            for how in (None, "values")
+        ]
+    assert bad[0]["file means.jsonl"] != bad[1]["file means.jsonl"]
 
 
 @pytest.mark.parametrize("places", [1000, 9], ids=["room", "full"])

@@ -71,8 +71,11 @@ class ReportStage:
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:
         """Private to public: one integer per user."""
         known = AdaptiveFound.known(public)
-        center, half_width = known.place
-        position = (summaries.mean - center) / half_width
+        center, half_width = place = known.place
+
+        # What a forecast leaves may lie beyond the bounds, so on the bounds it takes nothing off.
+        value = summaries.mean if place == EVERYTHING else summaries.residual
+        position = (value - center) / half_width
         return self.channel(known).randomize(position, words)[:, None]
 
     def valid(self, reports: Reports, public: Public) -> Bools:
@@ -173,7 +176,7 @@ class VoteStage:
         known = AdaptiveFound.known(public)
         if not self.is_vote(known):
             return self._report.encode(summaries, public, words)
-        deviation = np.abs(summaries.mean - (known.center or 0.0))
+        deviation = np.abs(summaries.residual - (known.center or 0.0))
         return self._votes(known).randomize(scale_bin(deviation, self._edges(known)), words)
 
     def valid(self, reports: Reports, public: Public) -> Bools:

@@ -274,7 +274,17 @@ class WatchStage(VoteStage):
 
 
 class WatchedLastStage(LastStage):
-    """The last reports, and an interval that holds whatever the watchers cannot exclude."""
+    """The last reports, and an interval that holds whatever the watchers cannot exclude.
+
+    Parameters
+    ----------
+    room : float
+        How far what a forecast leaves of a user's mean may lie beyond the bounds.
+    """
+
+    def __init__(self, plan: WatchedPlan, stage: int, name: str, room: float = 0.0) -> None:
+        super().__init__(plan, stage, name)
+        self._room = room
 
     def decode(self, tally: Tally, public: Public) -> Estimate:
         """Public: the mean over users; users outside of the window are in the interval."""
@@ -326,7 +336,14 @@ class WatchedLastStage(LastStage):
 
         low = max(center - half_width, -1.0)
         high = min(center + half_width, 1.0)
-        return mean - reach(low + 1.0), mean + reach(1.0 - high)
+
+        # Where the bounds cut the window, they may cut what a forecast leaves of users in it.
+        cut_low = min(self._room, low - (center - half_width))
+        cut_high = min(self._room, center + half_width - high)
+        return (
+            mean - reach(low + 1.0 + self._room) - cut_low,
+            mean + reach(1.0 - high + self._room) + cut_high,
+        )
 
 
 def _window(known: AdaptiveFound) -> Sequence[float]:

@@ -8,7 +8,12 @@ from copy import copy
 from typing import Any
 
 from meanstream.operators.estimators.adaptive.watched_windows import WatchedWindow
-from meanstream.operators.estimators.carried.carried_design import carried_design, carried_forecast
+from meanstream.operators.estimators.carried.carried_design import (
+    SURE,
+    carried_design,
+    carried_forecast,
+    carried_habits,
+)
 from meanstream.operators.estimators.carried.carried_stages import (
     NarrowReports,
     ReportsOnBounds,
@@ -23,6 +28,16 @@ from meanstream.operators.rounds.round_protocol import Round
 from meanstream.operators.rounds.round_records import Estimate, Public
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.validation import require
+
+WORTH_VOTES = 0.5
+"""Least part of the variance of users' means that a forecast must explain to be used: less does not
+pay for learning again how far what it leaves is spread."""
+
+WORTH_REVISION = 0.25
+"""The same for another slope, of what is left."""
+
+LEAST_PART = 0.1
+"""Least part of that variance that is taken to be left before users vote again."""
 
 STAYS = "that what a window misses is what it was in the windows before, unless reports on the bounds say otherwise"
 
@@ -117,15 +132,59 @@ class Carried(EstimatorTraits):
         )
         self.epsilon = epsilon
         self.mode = mode
+        self._room = 0.0
         self._one_shot = OneShot(epsilon=epsilon, users=users, sizes=sizes, level=level)
         self._watched = WatchedWindow(self._settings, self._one_shot)
         self._carry(CarriedState())
 
-    def carrying(self, state: Public | None) -> Carried:
-        """Public: the same for a window into which this is carried, as `carried_after` gave it."""
+    def carrying(self, state: Public | None, *, shift: float = 0.0, room: float = 0.0) -> Carried:
+        """Public: the same for a window into which this is carried, as `carried_after` gave it.
+
+        With a forecast of users' means, `shift` is how far it moves the center, and `room` how far
+        what it leaves may lie beyond the bounds.
+        """
         other = copy(self)
-        other._carry(CarriedState.of(state))
+        other._room = room
+        other._carry(CarriedState.of(state).moved(shift))
         return other
+
+    def with_other_residuals(
+        self, state: Public, explained: float, change: float, *, first: bool
+    ) -> Public | None:
+        """Public: the same state where another part of a forecast is taken off users' means.
+
+        None where that is not worth it.
+
+        Parameters
+        ----------
+        state : Public
+            As `carried_after` gave it.
+        explained : float
+            Variance of users' means that the other part takes off.
+        change : float
+            Standard deviation of what is taken off more, or less.
+        first : bool
+            Whether nothing was taken off before.
+        """
+        carried = CarriedState.of(state)
+        scale = carried.scale(self.epsilon)
+        worth = WORTH_VOTES if first else WORTH_REVISION
+        if scale is None or explained < worth * scale.value**2:
+            return None
+
+        # Where the spread is known, what is left of it is, too, and the window stays narrow.
+        left = math.sqrt(max(1.0 - explained / scale.value**2, LEAST_PART))
+        part = left if scale.log_stderr <= SURE else None
+        room = carried_habits(self.epsilon).room
+        return carried.with_other_residuals(part, change, room).plain()
+
+    @property
+    def bounds_step(self) -> float:
+        """Public: what one unit of a report on the bounds is, on [-1, 1]."""
+        if self._watches:
+            plan = self._watched.plan
+            return plan.channel(plan.start_moment).step
+        return self._bounds.channel({}).step
 
     @staticmethod
     def carried_after(estimate: Estimate) -> Public:
@@ -147,7 +206,7 @@ class Carried(EstimatorTraits):
         self._watches = state.watching and untold and self._watched.worth and not self._assuming
         if self._watches:
             self.shares = self._watched.shares
-            last = WatchedAndCarried(self._watched.plan, state)
+            last = WatchedAndCarried(self._watched.plan, state, self._room)
             self.rounds = (*self._watched.rounds[:-1], last)
             return
 

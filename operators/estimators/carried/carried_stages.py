@@ -101,10 +101,11 @@ class ReportsOnBounds:
 
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:
         """Private to public: one integer per user."""
-        center, half_width = self.window(public)
-        return self.channel(public).randomize((summaries.mean - center) / half_width, words)[
-            :, None
-        ]
+        center, half_width = window = self.window(public)
+
+        # What a forecast leaves may lie beyond the bounds, so on the bounds it takes nothing off.
+        value = summaries.mean if window == EVERYTHING else summaries.residual
+        return self.channel(public).randomize((value - center) / half_width, words)[:, None]
 
     def valid(self, reports: Reports, public: Public) -> Bools:
         """Public: tell which integers can be reports."""
@@ -157,7 +158,7 @@ class VotesForSpread:
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:
         """Private to public: one randomized vote per user."""
         center = self._state.center if self._state.windows else Placed.of(public).mean
-        return self._votes.randomize(scale_bin(np.abs(summaries.mean - center), EDGES), words)
+        return self._votes.randomize(scale_bin(np.abs(summaries.residual - center), EDGES), words)
 
     def valid(self, reports: Reports, public: Public) -> Bools:  # noqa: ARG002 - always the same
         """Public: tell which rows a user can have sent."""
@@ -293,8 +294,8 @@ class NarrowReports(LastRound, ReportsOnBounds):
 class WatchedAndCarried(WatchedLastStage):
     """The last reports of a window that others watch, and what the next window is given."""
 
-    def __init__(self, plan: WatchedPlan, state: CarriedState) -> None:
-        super().__init__(plan, 3, "last")
+    def __init__(self, plan: WatchedPlan, state: CarriedState, room: float) -> None:
+        super().__init__(plan, 3, "last", room)
         self._state = state
 
     def decode(self, tally: Tally, public: Public) -> Estimate:

@@ -28,6 +28,9 @@ REACH = 1.2
 """Half-width of a narrow window, in standard deviations of users' means: what it cuts off is
 measured, so that it may be as narrow as the noise asks for."""
 
+OUTSIDE = 0.25
+"""Part of users that is outside of such a window, of normal means."""
+
 WIDEST = 0.6
 """A window of this half-width or more is not worth its reports."""
 
@@ -149,6 +152,44 @@ class CarriedState:
             compared=self.compared,
             watching=self.watching,
         )
+
+    def moved(self, shift: float) -> CarriedState:
+        """Move the center by what a forecast says of the next window."""
+        if not shift:
+            return self
+        return replace(self, center=min(max(self.center + shift, -1.0), 1.0))
+
+    def with_other_residuals(self, part: float | None, change: float, room: float) -> CarriedState:
+        """Go on where another part of a forecast is taken off users' means from here on.
+
+        Parameters
+        ----------
+        part : float, optional
+            Spread that is left, relative to the one before; None if it is not known.
+        change : float
+            Standard deviation of what is taken off more, or less.
+        room : float
+            As of `Habits`.
+        """
+        voting = replace(self, votes=(), voters=0, recent=0.0)
+        if part is None or self.half_width is None or self.missed_variance is None:
+            return replace(
+                voting,
+                half_width=None,
+                gain=1.0,
+                pays=True,
+                missed=0.0,
+                missed_variance=None,
+                watching=True,
+                watched=0,
+                outside=0.0,
+            )
+
+        # The window narrows with the spread; what it misses has changed, by no more than this.
+        least = self.reach * room * math.sqrt(self.center_variance)
+        half_width = min(max(part * self.half_width, least), self.half_width)
+        missed_variance = self.missed_variance + (OUTSIDE * change) ** 2
+        return replace(voting, half_width=round(half_width, 6), missed_variance=missed_variance)
 
     def after_watched(self, center: float, variance: float, outside: float | None) -> CarriedState:
         """Go on from a watched window, with the standard errors of those outside; None without.

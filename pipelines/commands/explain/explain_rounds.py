@@ -46,6 +46,13 @@ if TYPE_CHECKING:
     from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 
 LATER = "later windows leave out the user's data"
+PREDICTION = (
+    "users report in narrow windows what a slope times the forecast leaves of their means; the "
+    "slope is 0 at first, then cov/var from reports on the bounds of earlier windows, and "
+    "announced before each window"
+)
+"""How a forecast is used."""
+
 USERS = 10_000
 """Used for figures if --users is not set."""
 
@@ -192,7 +199,15 @@ def _public(settings: RoundsSettings) -> str:
             "; the law of sizes as read from the file, which must not be from the protected users"
         )
 
-    return f"participation in each window{sessions}{sizes}"
+    forecast = ""
+
+    if settings.prediction is not None:
+        forecast = (
+            f"; the predictions {settings.prediction!r} of all users who take part, which must "
+            "not be made from samples that are protected here"
+        )
+
+    return f"participation in each window{sessions}{sizes}{forecast}"
 
 
 def _bounds(settings: RoundsSettings, estimator: Estimator) -> dict[str, Any]:
@@ -268,6 +283,7 @@ def _estimator(settings: RoundsSettings, estimator: Estimator, users: int) -> di
         "between_users": settings.between_users,
         "parameters": {k: v for k, v in described.items() if k != "predicted_stderr"},
         "carried": _carried(estimator, scale) if settings.carries else None,
+        "prediction": None if settings.prediction is None else PREDICTION,
     }
 
 
@@ -353,6 +369,7 @@ def explain_rounds_text(facts: dict[str, Any]) -> str:
         f" {estimator['predicted_stderr']:.4g}",
         *explain_errors_of_rounds_lines(facts["by_epsilon"], planned=facts["planned"]),
         *_carried_lines(estimator.get("carried")),
+        *_prediction_lines(estimator.get("prediction")),
         *(line for stage in facts["mechanisms"] for line in _stage_lines(stage)),
         f"post-processing {facts['post_processing']}",
         "who sees what",
@@ -454,6 +471,12 @@ def _carried_lines(carried: dict[str, Any] | None) -> list[str]:
         f"                contradicted {carried['contradicted']}",
         f"                missed {carried['missed']}",
     ]
+
+
+def _prediction_lines(prediction: str | None) -> list[str]:
+    if prediction is None:
+        return []
+    return [f"forecast        {prediction}"]
 
 
 def _numbers(bound: float | tuple[float, ...]) -> str:

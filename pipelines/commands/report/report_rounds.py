@@ -64,13 +64,15 @@ def report_of_rounds(path: Path, ledger: LedgerReport) -> ReportPage:
     counts = [user.reports for user in whole.users]
     spent = [counts.count(k) for k in range(max(counts, default=0) + 1)]
     budgets = budget_histogram_record(len(counts), spent, settings.horizon)
-    rows = [] if settings.central else report_answers_of_rounds(path, settings)
+    apart = settings.central or settings.prediction is not None
+    rows = [] if apart else report_answers_of_rounds(path, settings)
 
     if rows:
         parts = report_result_windows(rows)
         times = f"{rows[0]['start']} to {rows[-1]['end']}"
-    elif settings.central:
-        said = "The answers of a trusted curator are not in the store: give the file of --sink as --result."
+    elif apart:
+        whose = "a trusted curator" if settings.central else "windows with a forecast"
+        said = f"The answers of {whose} are not in the store: give the file of --sink as --result."
         parts = [ReportPart(title="Rounds per window", text=said)]
     else:
         parts = [ReportPart(title="Rounds per window", text="No window has been answered yet.")]
@@ -109,6 +111,9 @@ def report_of_rounds(path: Path, ledger: LedgerReport) -> ReportPage:
 
     if settings.categories is not None:
         flags |= {"lower": None, "upper": None}
+
+    if settings.prediction is not None:
+        flags |= {"prediction": f"FILE.csv:{settings.prediction}"}
 
     parts.append(report_part_commands("rounds", path, flags, own))
     return ReportPage(

@@ -115,6 +115,9 @@ def check_rounds(options: RoundsOptions) -> RoundsSettings:
     """
     settings = check_rounds_options(options)
     check_locations(options)
+    with refusing_options():
+        options.predictions(settings)
+
     return settings
 
 

@@ -40,7 +40,7 @@ from meanstream.pipelines.commands.run.watching import (
     watching_private_metrics_of_rounds,
 )
 from meanstream.pipelines.options.base import OPTION_OF, option_environment, print_options_json
-from meanstream.pipelines.options.option_errors import BadOption
+from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 from meanstream.pipelines.options.rounds_options import RoundsOptions
 from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
 from meanstream.streaming.rounds.rounds_budget import rounds_budgets
@@ -117,10 +117,14 @@ def run_rounds_engine(
             secret=deployment.secret,
             options=taken.options,
             results=None if options.reports_only is None else _stage_results(str(options.stages)),
+            predictions=predictions,
             **shared,
         )
 
     settings = check_rounds_options(options)
+    with refusing_options():
+        predictions = options.predictions(settings)
+
     kind = EngineKind(
         open_store=open_rounds_deployment,
         open_input=engine_input,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -20,6 +21,7 @@ from meanstream.lab.evidence.local_audit import (
     worst_loss,
 )
 from meanstream.lab.random_words import SeededWords
+from meanstream.operators.estimators.adaptive.adaptive_design import EVERYTHING
 from meanstream.operators.estimators.carried.carried_rounds import Carried
 from meanstream.operators.estimators.carried.carried_stages import (
     NarrowReports,
@@ -142,9 +144,10 @@ def randomized(step: Any, given: Summaries, public: Public) -> Any:
     """The only thing of a user that a report may be made of."""
     if isinstance(step, VotesForSpread):
         center = step._state.center if step._state.windows else public["mean"]
-        return np.searchsorted(EDGES, np.abs(given.mean - center), side="right")
-    center, half_width = step.window(public)
-    return ((given.mean - center) / half_width).clip(-1.0, 1.0)
+        return np.searchsorted(EDGES, np.abs(given.residual - center), side="right")
+    center, half_width = window = step.window(public)
+    value = given.mean if window == EVERYTHING else given.residual
+    return ((value - center) / half_width).clip(-1.0, 1.0)
 
 
 def loss_of(sent: Sent) -> float:
@@ -166,9 +169,13 @@ def loss_of(sent: Sent) -> float:
     )
 
 
-@pytest.mark.parametrize("epsilon", EPSILONS)
-def test_every_report_is_epsilon_private_whatever_is_carried(epsilon: float) -> None:
+@pytest.mark.parametrize(
+    ("epsilon", "offset"), [*((epsilon, 0.0) for epsilon in EPSILONS), (1.0, 0.6)]
+)
+def test_every_report_is_epsilon_private_whatever_is_carried(epsilon: float, offset: float) -> None:
+    """The offset is what a public forecast takes off the mean of a user, whoever it is."""
     given, fullest = users(), dict[Any, Sent]()
+    given = replace(given, offset=np.full(len(given), offset))
     for step, public in stages(epsilon):
         assert step.epsilon == epsilon
         sent = Sent(step, given, public)

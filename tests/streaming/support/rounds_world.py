@@ -16,6 +16,7 @@ from meanstream.streaming.crash import CrashHook, no_crash
 from meanstream.streaming.engine.engine_loop import never_stop_loop
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.event_columns import Batch, Rejects
+from meanstream.streaming.rounds.predictions_table import PredictionsTable
 from meanstream.streaming.rounds.rounds_deployment import (
     open_rounds_deployment,
     rounds_deployment_identity,
@@ -86,6 +87,7 @@ class RoundsWorld:
     settings: RoundsSettings = field(default_factory=rounds_settings)
     options: EngineOptions = field(default_factory=lambda: EngineOptions(batch_size=32))
     clock: Clock = field(default_factory=lambda: SettableClock(2e9))
+    predictions: PredictionsTable | None = None
 
     def run(
         self,
@@ -115,6 +117,7 @@ class RoundsWorld:
                 sinks=sinks,
                 options=self.options,
                 results=None if stages is None else StageResultsFile(stages),
+                predictions=self.predictions,
                 clock=self.clock,
                 crash=crash,
                 on_turn=on_turn,

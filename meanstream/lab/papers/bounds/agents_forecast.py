@@ -145,6 +145,7 @@ def consensus_with_known_classes(
     rng = np.random.default_rng(0)
     placements = [rng.integers(0, classes, agents) for _ in range(max(_PLACED // agents, 1))]
     worth = np.concatenate([consensus_worth(label) for label in placements])
+
     own = np.asarray(t) / sample_variance
     heard = np.multiply.outer(_broadcast_precision(t, table, schedule), worth)
 
@@ -360,11 +361,12 @@ def better_together_from(gain: Callable[[Ints], Floats], steps: int) -> int | No
 
     Examples
     --------
-    >>> better_together_from(lambda t: t - 379.5, 500), better_together_from(lambda t: t - 379.5, 30000)
-    (380, 380)
+    >>> [better_together_from(lambda t: t - 379.5, steps) for steps in (500, 30_000, 300)]
+    [380, 380, None]
     """
     grid = np.unique(np.geomspace(2, steps, _TIMES).round().astype(np.int64))
     losses = np.flatnonzero(gain(grid) <= 0)
+
     if not len(losses):
         return 2
     if losses[-1] == len(grid) - 1:
@@ -532,8 +534,12 @@ def forecast_agents_table(
     releases, variance = _first_agent(t, schedule, agents, table)
     tested: dict[str, Any] = {}
     if schedule not in SCHEDULES:
-        times = _broadcast_times(schedule)
-        tested["consensus"] = consensus_with_known_classes(t, **ask, schedule=times).tolist()  # type: ignore[arg-type]
+        mixed = consensus_with_known_classes(
+            t,
+            schedule=_broadcast_times(schedule),
+            **ask,  # type: ignore[arg-type]
+        )
+        tested["consensus"] = mixed.tolist()
 
     if means is not None and schedule == "round_robin":
         tested = _tested(

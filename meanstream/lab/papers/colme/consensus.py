@@ -225,14 +225,16 @@ class MessagePassing(Consensus):
 
     References
     ----------
-    Galante, Neglia, Leonardi, "Scalable decentralized algorithms for online personalized mean estimation",
-    arXiv 2402.12812: B-ColME.
+    Galante, Neglia, Leonardi, "Scalable decentralized algorithms for online personalized mean
+    estimation", arXiv 2402.12812: B-ColME.
     """
 
     name: ClassVar[str] = "message_passing"
 
     def _mixed(self, edges: PartnerEdges, mean: Floats, variance: Floats, noise: Floats) -> Floats:
         n = len(mean)
+
+        # Who is within reach of whom, each of itself too.
         links: Any = _mixing_matrix(edges, n).astype(np.bool_)
         reached = links
         for _ in range(HOPS - 1):
@@ -405,7 +407,7 @@ def _mixed(edges: PartnerEdges, mean: Floats, variance: Floats, noise: Floats) -
 
 
 def consensus_worth(label: Ints, partners: int = 10) -> Floats:
-    """Count how many releases of equal variance each agent's class is worth to it, if classes are known.
+    """Count how many equal releases each agent's class is worth to it, if classes are known.
 
     Parameters
     ----------
@@ -422,6 +424,7 @@ def consensus_worth(label: Ints, partners: int = 10) -> Floats:
     """
     n = len(label)
     edges = partner_edges(np.arange(n), partners)
+
     same = label[edges.one] == label[edges.other]
     of_class = PartnerEdges(edges.one[same], edges.other[same])
     _, variance, _, _ = _mixed(of_class, np.zeros(n), np.ones(n), np.zeros(n))
