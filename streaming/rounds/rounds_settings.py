@@ -23,26 +23,24 @@ from meanstream.operators.noise.window_budget import WindowBudget
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.rounds.base import LEAST_EPSILON
 from meanstream.operators.rounds.central_rounds import central_numeric_cost, is_central
-from meanstream.operators.rounds.estimator_traits import TAILS
 from meanstream.operators.rounds.round_grids import CategoryGrid, Grid, VectorGrid
 from meanstream.operators.rounds.round_protocol import Estimator
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.validation import (
     require,
     require_between,
-    require_bounds,
     require_epsilon,
     require_name,
     valid_float,
     valid_int,
 )
+from meanstream.streaming.rounds import rounds_rules
 from meanstream.streaming.rounds.rounds_design import (
     UNKNOWN_SIZES,
     design_least_users,
     designed_estimator,
 )
 from meanstream.streaming.rounds.window_widths import Window, Windows
-from meanstream.streaming.sources.categories import require_categories
 
 HOST_ONLY = ("user_budget", "allowed_lateness")
 """Settings that concern the host of the users' side alone; both sides must agree on the others."""
@@ -202,10 +200,10 @@ epsilon 1), got None
                     getattr(self, name) is not None, name, "be declared with unknown sizes", None
                 )
 
-        _require_one_budget(self)
-        _require_questions(self)
-        _require_coordinates(self)
-        _require_tails(self)
+        rounds_rules.require_one_budget(self)
+        rounds_rules.require_questions(self)
+        rounds_rules.require_coordinates(self)
+        rounds_rules.require_tails(self)
         lateness = self.allowed_lateness
         between = self.between_users
         budget = self.user_budget
@@ -498,41 +496,6 @@ epsilon 1), got None
         return estimator
 
 
-def _require_one_budget(settings: RoundsSettings) -> None:
-    """Refuse a budget for several windows that does not fit with what else is declared."""
-    windows = settings.user_windows
-    delta = settings.user_delta
-    require(0.0 <= delta < 1.0, "delta", "be at least 0 and below 1", delta)
-
-    if windows is None:
-        rule = "be left out without user_windows, for which it is; an estimator's own is an option"
-        require(not delta, "delta", rule, delta)
-        return
-
-    budget = settings.user_budget
-    rule = "be left out with user_windows, for which epsilon is the budget of a user"
-    require(budget is None, "user_budget", rule, budget)
-    _ = settings.window_budget
-
-
-def _require_tails(settings: RoundsSettings) -> None:
-    """Refuse a declaration that nothing follows from."""
-    own = "be given as --tails, and not as the estimator's own"
-    tails = settings.tails
-    require("tails" not in settings.options, "tails", own, settings.options.get("tails"))
-
-    # A declaration must be one that the estimator uses.
-    if tails is not None:
-        require(tails in TAILS, "tails", f"be {' or '.join(TAILS)}, or be left out", tails)
-        can = "tails" in estimator_class(settings.estimator).options
-        require(
-            can,
-            "tails",
-            f"be left out for {settings.estimator}, which does not ask for them",
-            tails,
-        )
-
-
 def _respelled(settings: RoundsSettings) -> dict[str, Any]:
     """Bring numbers to their types.
 
@@ -583,86 +546,6 @@ def _number(value: Any) -> Any:
     if isinstance(plain, float) and plain.is_integer():
         return int(plain)
     return plain
-
-
-def _require_fit(
-    settings: RoundsSettings, name: str, asked: bool, *, such_as: str, why: str = ""
-) -> None:
-    """Refuse an answer to what the estimator does not ask, and no answer to what it does."""
-    answer = getattr(settings, name)
-    left_out = f"be left out for {settings.estimator}{why}"
-    require(asked or answer is None, name, left_out, answer)
-    require(not asked or bool(answer), name, f"be given for {settings.estimator}{such_as}", answer)
-
-
-def _require_questions(settings: RoundsSettings) -> None:
-    """Refuse categories and quantiles without an estimator of them, and the other way round."""
-    answers = estimator_class(settings.estimator).answers
-    named = settings.categories
-    _require_fit(settings, "categories", answers == "shares", such_as=", such as a,b,c")
-    _require_fit(settings, "quantiles", answers == "quantiles", such_as=", such as 0.5,0.9")
-    require(
-        "quantiles" not in settings.options,
-        "quantiles",
-        "be given as --quantiles",
-        settings.options,
-    )
-
-    if named is None:
-        return
-    require_categories(named)
-    require(
-        "categories" not in settings.options,
-        "categories",
-        "be given as --categories",
-        settings.options,
-    )
-
-    for name, end in (("lower", 0.0), ("upper", 1.0)):
-        given = getattr(settings, name)
-        require(
-            given == end,
-            name,
-            f"be {end:g} with categories, whose shares lie between 0 and 1",
-            given,
-        )
-
-
-def _require_coordinates(settings: RoundsSettings) -> None:
-    """Refuse bounds and coordinates that do not fit one another, or not the estimator."""
-    known_class = estimator_class(settings.estimator)
-    names = settings.values
-    options = known_class.options
-    vector = "dimension" in options
-
-    columns = ": the columns of a vector, one for each coordinate"
-    _require_fit(settings, "values", vector, such_as=columns, why=", which takes one --value")
-    if names is not None:
-        require(len(set(names)) == len(names), "values", "be different columns", ",".join(names))
-        require(
-            "dimension" not in settings.options,
-            "dimension",
-            "be left out: values say it",
-            len(names),
-        )
-
-    for name in ("lower", "upper"):
-        bound = getattr(settings, name)
-        n = 1 if names is None else len(names)
-        fits = not isinstance(bound, tuple) or (names is not None and len(bound) == n)
-        require(fits, name, f"be one number, or one for each of {n} values", bound)
-
-    for lower, upper in zip(*map(np.atleast_1d, settings.ends), strict=True):
-        require_bounds(float(lower), float(upper))
-
-    if known_class.answers == "density":
-        name = settings.estimator
-        between = settings.between_users
-        fixed = settings.users is not None or "terms" in settings.options
-        # Its functions of a sample are summed up before anyone knows how many users take part.
-        require(fixed, "users", f"be given for {name}, or its option terms", None)
-        rule = f"be left out for {name}, which sums up functions of values"
-        require(between is None, "between_users", rule, between)
 
 
 def settings_round_id(settings: RoundsSettings, window: Window) -> str:

@@ -129,7 +129,9 @@ RARE = {
         "quantiles",
         "components",
         "function",
-    },  # of several numbers
+        "user_windows",
+    },  # of several numbers, or of windows that share a budget
+    "charge": {"user_windows", "window_number"},
     "estimate": {
         "population_time",
         "coverage",
