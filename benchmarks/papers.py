@@ -194,6 +194,11 @@ def _cummings() -> list[Item]:
         ("Algorithm 2", f"{CENTRAL} --estimator cummings.known_sizes", ""),
         ("Algorithms 3, 4", f"{CENTRAL} --estimator cummings.private_sizes", ""),
         ("Theorems 4.1, 5.1, D.1; Corollary 5.5; eq. (11)", BOUNDS, ""),
+        (
+            "App. G: f_Bin, Chernoff, f_D of a normal and an exponential law",
+            BOUNDS,
+            "f_D: between_users in --config",
+        ),
         ("Appendix C", "reproduce cummings --figure c", ""),
         ("comparison of all", "reproduce cummings --runs 2", ""),
     ]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import compileall
-import contextlib
 import importlib
 import pkgutil
 import shutil
@@ -52,12 +51,20 @@ def import_all(name: str = "meanstream") -> None:
     """
     package = importlib.import_module(name)
     for module in pkgutil.walk_packages(package.__path__, f"{name}.", onerror=lambda _: None):
-        with contextlib.suppress(ModuleNotFoundError):
-            importlib.import_module(module.name)
+        _import_if_there(module.name)
     for path in Path(package.__path__[0]).rglob("*.py"):
         for imported in _imports(path):
-            with contextlib.suppress(ModuleNotFoundError):
-                importlib.import_module(imported)
+            _import_if_there(imported)
+
+
+def _import_if_there(name: str) -> None:
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError:
+        return
+    except ValueError as error:  # an adapter says which extra it needs
+        if "must be installed" not in str(error):
+            raise
 
 
 def _imports(path: Path) -> Iterator[str]:

@@ -12,9 +12,11 @@ from meanstream.operators.entry_points import (
     register_passed,
     valid_own_name,
 )
+from meanstream.operators.rounds.base import LEAST_EPSILON
 from meanstream.operators.validation import closest_valid, require
 
 if TYPE_CHECKING:
+    from meanstream.operators.noise.window_budget import WindowBudget
     from meanstream.operators.rounds.round_protocol import Estimator
 
 ESTIMATORS: dict[str, str] = {
@@ -86,6 +88,43 @@ def build_estimator(name: str, *, epsilon: float, users: int, **options: Any) ->
         require(not missing, option, f"be given for {name}", None)
 
     return cast("Estimator", build(epsilon=epsilon, users=users, **options))
+
+
+def build_estimator_of_budget(
+    name: str, budget: WindowBudget, *, users: int, **options: Any
+) -> Estimator:
+    """Build an estimator for one of several windows that share a budget.
+
+    Gaussian noise where that has less variance, and else a part of epsilon that exact composition
+    allows in each window: a function of the budget alone.
+
+    Raises
+    ------
+    ValueError
+        As for `build_estimator`; or if the estimator has a delta of its own, or protects single
+        samples.
+    """
+    traits = estimator_class(name)
+    own_delta = "delta" in traits.options
+    rule = f"be left out for {name}, which has a delta of its own"
+    require(not own_delta, "user_windows", rule, budget.windows)
+    rule = f"be left out for {name}, which protects single samples"
+    unit = getattr(traits, "privacy_unit", "user")
+    require(unit == "user", "user_windows", rule, budget.windows)
+
+    rule = f"be fewer for epsilon {budget.epsilon:g}: each window would have {budget.each:.2g}"
+    require(budget.each >= LEAST_EPSILON, "user_windows", rule, budget.windows)
+    built: Any = build_estimator(name, epsilon=budget.each, users=users, **options)
+
+    if takes_gaussian_noise(name, budget):
+        return cast("Estimator", built.over_windows(budget))
+    return cast("Estimator", built)
+
+
+def takes_gaussian_noise(name: str, budget: WindowBudget) -> bool:
+    """Tell whether an estimator's sums get Gaussian noise for windows that share this budget."""
+    may = getattr(estimator_class(name), "takes_gaussian_noise", False)
+    return bool(may and budget.noise == "gaussian")
 
 
 def estimator_class(name: str) -> Any:

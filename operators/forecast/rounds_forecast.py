@@ -17,11 +17,13 @@ from scipy.special import ndtri
 from meanstream.operators.estimators.registry import (
     ESTIMATORS,
     build_estimator,
+    build_estimator_of_budget,
     distinct_estimators,
     estimator_class,
     estimator_taken_for,
 )
 from meanstream.operators.forecast.users_needed import number_or, users_needed
+from meanstream.operators.noise.window_budget import WindowBudget
 from meanstream.operators.rounds.estimator_traits import DECLARED, TAILS
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.validation import require, require_between, require_positive
@@ -105,6 +107,11 @@ class Forecast:
         standard error after ten windows then, both in the value's unit; the narrowest spread first.
     carried_sentence : str
         The same in words.
+    user_windows, delta : int or None, float
+        Windows of a user that epsilon and delta pay for together.
+    budget_sentence : str
+        Which noise the curator would take for these windows, and which users by themselves; ""
+        where each window costs epsilon.
     """
 
     users: int
@@ -126,6 +133,9 @@ class Forecast:
     curator_sentence: str
     carried: dict[str, list[tuple[float, float]]]
     carried_sentence: str
+    user_windows: int | None = None
+    delta: float = 0.0
+    budget_sentence: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -295,6 +305,8 @@ def forecast_rounds(
     between_users: float | None = None,
     tails: str | None = None,
     target_half_width: float | None = None,
+    user_windows: int | None = None,
+    delta: float = 0.0,
 ) -> Forecast:
     """Predict what every candidate does with these users, and recommend one.
 
@@ -318,6 +330,11 @@ def forecast_rounds(
     target_half_width : float, optional
         Half-width of the interval that is wanted: adds the number of users that each candidate
         needs for it.
+    user_windows : int, optional
+        Windows of a user that epsilon and delta pay for together. Left out, each window costs
+        epsilon.
+    delta : float
+        Of these windows together.
 
     Notes
     -----
@@ -348,7 +365,10 @@ it.')
     declared = None if between_users is None else between_users / half
     require(tails in (None, *TAILS), "tails", f"be {' or '.join(TAILS)}, or be left out", tails)
 
-    ask = _Ask(epsilon, sizes, level, declared, tails)
+    rule = "be left out without user_windows"
+    require(not delta or user_windows is not None, "delta", rule, delta)
+    ask = _Ask(epsilon, sizes, level, declared, tails, user_windows, delta)
+    budget = ask.budget
     candidates = sorted(
         (_candidate(ask, name, users, z, target) for name in forecast_rounds_candidates()),
         key=lambda one: one.mse,
@@ -394,7 +414,17 @@ it.')
         carried_sentence=forecast_record_carried_sentence(
             carried, half * cases["no search"].mse ** 0.5
         ),
+        user_windows=user_windows,
+        delta=delta,
+        budget_sentence="" if budget is None else _budget_sentence(budget, curator.name, best.name),
     )
+
+
+def _budget_sentence(budget: WindowBudget, curator: str, local: str) -> str:
+    """Say which noise keeps a budget that windows share, with a curator and without."""
+    said = budget.said(gaussian=estimator_class(curator).takes_gaussian_noise)
+    alone = budget.said(gaussian=False)
+    return f"{curator}: {said}." + ("" if alone == said else f" {local}: {alone}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,6 +436,8 @@ class _Ask:
     level: float
     declared: float | None
     tails: str | None
+    user_windows: int | None = None
+    delta: float = 0.0
     known: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
 
     @property
@@ -424,7 +456,15 @@ class _Ask:
             return None
 
         asks = {epsilon: replace(self, epsilon=epsilon, known={}) for epsilon in EPSILONS}
-        return epsilon_needed(lambda epsilon: _alike(asks[epsilon].described(name, users)), target)
+
+        def stderr(epsilon: float) -> float:
+            # An epsilon that many windows share may be too small for any design.
+            try:
+                return _alike(asks[epsilon].described(name, users))
+            except ValueError:
+                return math.inf
+
+        return epsilon_needed(stderr, target)
 
     def half_widths(self, name: str, users: int, z: float) -> dict[float, float]:
         """Give the half-width that this estimator is predicted to have, by epsilon.
@@ -448,16 +488,24 @@ class _Ask:
         if (name, users) not in self.known:
             # A design is built once for each estimator and number of users.
             options = estimator_class(name).candidate_options(self.declared, self.tails)
-            common: dict[str, Any] = {
-                "epsilon": self.epsilon,
-                "sizes": self.sizes,
-                "level": self.level,
-            }
-            self.known[name, users] = build_estimator(
-                name, users=users, **common, **options
-            ).describe()
+            self.known[name, users] = self.built(name, users, **options).describe()
 
         return self.known[name, users]
+
+    @property
+    def budget(self) -> WindowBudget | None:
+        """The budget that windows share, if they do."""
+        if self.user_windows is None:
+            return None
+        return WindowBudget(epsilon=self.epsilon, delta=self.delta, windows=self.user_windows)
+
+    def built(self, name: str, users: int, **options: Any) -> Any:
+        """Build an estimator for one window."""
+        common: dict[str, Any] = {"sizes": self.sizes, "level": self.level, **options}
+        budget = self.budget
+        if budget is not None:
+            return build_estimator_of_budget(name, budget, users=users, **common)
+        return build_estimator(name, epsilon=self.epsilon, users=users, **common)
 
 
 def _candidate(ask: _Ask, name: str, users: int, z: float, target: float | None) -> Candidate:
@@ -473,7 +521,7 @@ def _candidate(ask: _Ask, name: str, users: int, z: float, target: float | None)
 
     # A trusted curator, who is no candidate, has its worst case in closed form.
     if traits.trust == "central":
-        worst = traits(epsilon=ask.epsilon, users=users).worst_mse()
+        worst = ask.built(name, users).worst_mse()
     elif ask.declared and "between_users" in traits.options:
         assumes = DECLARED
 
@@ -496,10 +544,7 @@ def _carried(ask: _Ask, name: str, users: int, half: float) -> list[tuple[float,
     Of the declared one, if any.
     """
     spreads = CARRIED_SPREADS if not ask.declared else (ask.declared,)
-    made: Any = build_estimator(
-        name, epsilon=ask.epsilon, users=users, sizes=ask.sizes, level=ask.level
-    )
-
+    made = ask.built(name, users)
     return [(half * spread, half * made.predicted_mse(spread, 10) ** 0.5) for spread in spreads]
 
 
@@ -510,10 +555,10 @@ def _alike(described: dict[str, Any]) -> float:
 
 def _breaking_point(ask: _Ask, users: int) -> float | None:
     """Spread of users' means at which the one that takes a declared spread goes wrong."""
-    common: dict[str, Any] = {"epsilon": ask.epsilon, "sizes": ask.sizes, "level": ask.level}
     name = estimator_taken_for("declared")
     options = estimator_class(name).candidate_options(ask.declared, ask.tails)
-    return build_estimator(name, users=users, **common, **options).breaking_point()
+    breaking: float | None = ask.built(name, users, **options).breaking_point()
+    return breaking
 
 
 EPSILONS = tuple(sorted({float(f"{epsilon:.2g}") for epsilon in np.geomspace(0.01, 20.0, 120)}))

@@ -14,11 +14,21 @@ from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
-from meanstream.operators.noise.distributions import TAIL_DELTA, LaplaceNoise
+from meanstream.operators.noise.distributions import (
+    TAIL_DELTA,
+    GaussianNoise,
+    LaplaceNoise,
+    NoiseDistribution,
+)
 from meanstream.operators.noise.draw_owners import CURATOR_SUMS
 from meanstream.operators.noise.keyed import NoiseIds, NoiseSource, keyed_owner_words
-from meanstream.operators.noise.numerics import LARGEST_SHARE, refuse_small_epsilon
+from meanstream.operators.noise.numerics import (
+    LARGEST_SHARE,
+    refuse_small_epsilon,
+    small_numeric_slack,
+)
 from meanstream.operators.noise.random_bits import RandomWords
+from meanstream.operators.noise.window_budget import WindowBudget
 from meanstream.operators.records import Ints, Words
 from meanstream.operators.rounds.round_protocol import Estimator
 from meanstream.operators.rounds.round_records import Estimate, Public, Summaries, Tally
@@ -149,14 +159,22 @@ def central_spend(rounds: Sequence[CentralRound]) -> dict[str, tuple[float, floa
     return spent
 
 
-def central_numeric_cost(estimator: CentralEstimator) -> tuple[float, float]:
+def central_numeric_cost(
+    estimator: CentralEstimator, budget: WindowBudget | None = None
+) -> tuple[float, float]:
     """Bound what float64 and cut tails add to epsilon and delta of those who pay for all releases.
+
+    With a budget for several windows: over all of them.
 
     Notes
     -----
     **Privacy.** Each part of a release is one draw of discrete Laplace noise, of scale `sensitivity / epsilon` of the
     part, for sensitivities of at most `LARGEST_SENSITIVITY`; of a vote only the draw of the candidate that wins counts.
+    Windows that share a budget draw noise that is as wide as the budget says, in each of them.
     """
+    if budget is not None:
+        return _numeric_cost_of_windows(estimator, budget)
+
     parts = [
         part
         for step in estimator.rounds
@@ -176,6 +194,31 @@ def central_numeric_cost(estimator: CentralEstimator) -> tuple[float, float]:
         )
 
     return cost, len(parts) * TAIL_DELTA
+
+
+def _numeric_cost_of_windows(
+    estimator: CentralEstimator, budget: WindowBudget
+) -> tuple[float, float]:
+    """Bound the same over all windows of a user that share a budget."""
+    noises = [noise for step in estimator.rounds for noise in _noises_of(step)]
+    draws = budget.windows * len(noises)
+    widest = max(noises, key=lambda noise: noise.epsilon_slack)
+    cost = small_numeric_slack(widest, epsilon=budget.epsilon, delta=budget.delta, draws=draws)
+
+    if cost is None:
+        rule = f"be fewer for epsilon {budget.epsilon:g}, to which float64 would add a hundredth"
+        raise ValueError(f"user_windows must {rule}, got {budget.windows!r}")
+    return cost, draws * TAIL_DELTA
+
+
+def _noises_of(step: CentralRound) -> list[NoiseDistribution]:
+    """List the draws of a release in one window, each for the largest sensitivity that there is."""
+    parts = [part for part in getattr(step, "parts", (step.epsilon,)) if part > 0]
+    stddev = getattr(step, "stddev", None)
+
+    if stddev is None:
+        return [LaplaceNoise(LARGEST_SENSITIVITY / part) for part in parts]
+    return [GaussianNoise(LARGEST_SENSITIVITY * stddev / part**0.5) for part in parts]
 
 
 class ReleaseWords:
@@ -227,6 +270,18 @@ def central_noised(
     **Privacy.** epsilon-differentially private if no neighboring input changes the sum by more than `sensitivity`.
     """
     return total + int(LaplaceNoise(sensitivity / epsilon).sample(words(draw))[0])
+
+
+def central_gaussian(
+    total: int, sensitivity: int, stddev: float, words: RandomWords, draw: int
+) -> int:
+    """Noise an exact sum: integer plus Gaussian noise of `sensitivity * stddev`, rounded.
+
+    **Privacy.** If no neighboring input changes the sum by more than `sensitivity`: the Gaussian
+    mechanism whose mean moves by at most `1 / stddev` standard deviations.
+    """
+    noise = GaussianNoise(sensitivity * stddev).sample(words(draw))
+    return total + int(np.rint(noise)[0])
 
 
 def central_noisy_argmax(

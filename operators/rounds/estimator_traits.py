@@ -84,6 +84,9 @@ class EstimatorTraits:
         When it is the default: of one mean where "no search" for a narrower window pays, where the
         users' spread is "declared" or their "tails" are, or where everyone trusts a "curator"; for
         "categories" and for "quantiles"; "" for never.
+    takes_gaussian_noise : bool
+        Whether `over_windows` gives a curator's sums Gaussian noise, for a budget that several
+        windows share.
     part : str
         What a half-width of a family's forecast is of.
     features_of : str
@@ -104,6 +107,7 @@ class EstimatorTraits:
     edition: ClassVar[int] = 1
     carries: ClassVar[bool] = False
     taken_for: ClassVar[str] = ""
+    takes_gaussian_noise: ClassVar[bool] = False
     part: ClassVar[str] = "coordinate"
     features_of: ClassVar[str] = "coordinates"
 

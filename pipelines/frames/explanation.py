@@ -25,6 +25,7 @@ from meanstream.pipelines.frames.frame_releases import bounds_note
 if TYPE_CHECKING:
     from meanstream.pipelines.frames.frame_result import LearnedPopulation, PrivateMeans
     from meanstream.pipelines.frames.private_windows import PrivateWindows
+    from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 
 WIDTH = 90
 LIMITS = (
@@ -131,12 +132,19 @@ def promise_of_windows(result: PrivateWindows) -> FramePromise:
             ("value", result.value),
             ("windows", f"{len({*result.table['window'].to_pylist()}):,}, of {settings.window}"),
             ("bounds", f"{settings.lower:g} to {settings.upper:g}"),
-            ("epsilon", f"{settings.epsilon:g} for each window"),
+            ("epsilon", f"{settings.epsilon:g} {_windows_of_epsilon(settings)}"),
             ("unit", settings.unit),
             ("estimator", settings.estimator),
             ("deployment", str(settings.name)),
         ],
     )
+
+
+def _windows_of_epsilon(settings: RoundsSettings) -> str:
+    if settings.user_windows is None:
+        return "for each window"
+    delta = f"and delta {settings.user_delta:g} " if settings.user_delta else ""
+    return f"{delta}for {settings.user_windows:,} windows of a user together"
 
 
 def odds_in_words(

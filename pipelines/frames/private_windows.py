@@ -37,7 +37,6 @@ HINTS = {
     "person": "by= is the person here: all rows of one user in a window are protected together"
 }
 """Arguments of other functions, and what to use here."""
-HINTS |= {"delta": "the estimator has its own, which the result says"}
 HINTS |= {
     "per_person": HINTS["person"],
     "store": "`meanstream run rounds --store` keeps a ledger of windows",
@@ -46,7 +45,12 @@ FEW_USERS = "too few users"
 """Shown in place of an answer that says little."""
 WIDE_WINDOW = 0.5
 """Width of an interval, as a part of the bounds, from which on there are too few users."""
-SETTINGS = tuple(field.name for field in fields(RoundsSettings) if field.name != "prediction")
+_GIVEN_OTHERWISE = ("user_delta", "prediction")
+SETTINGS = tuple(
+    field.name
+    for field in fields(RoundsSettings)
+    if field.init and field.name not in _GIVEN_OTHERWISE
+)
 """Further settings of rounds."""
 
 
@@ -68,6 +72,8 @@ def private_windows(
     nulls: str = "refuse",
     missing: Sequence[float] = (),
     central: bool = False,
+    user_windows: int | None = None,
+    delta: float = 0.0,
     estimator: str | type[Any] | None = None,
     level: float = 0.95,
     prediction: Any = None,
@@ -119,6 +125,11 @@ def private_windows(
         Anyone who calls this is trusted with every row, and adds noise to sums: far more precise.
         Otherwise each user's report is randomized by itself, as it would be on the user's own
         device.
+    user_windows : int, optional
+        Windows of a user that epsilon and delta pay for together, with the noise of least variance;
+        later windows leave out its data. Not given: each window costs epsilon.
+    delta : float
+        Of these windows together; 0 allows only noise of epsilon alone.
     estimator : str, optional
         A name of `meanstream.ESTIMATORS`, or a class of your own; by default the one for the trust
         that is requested: without a curator, of fixed windows, one that learns from the windows
@@ -142,7 +153,8 @@ def private_windows(
     Notes
     -----
     **Privacy.** (epsilon, delta of the estimator) towards all that one user has in a window; who took part in which
-    window is public. A user in k windows has k times epsilon, unless `user_budget` ends that, within one call. Only the
+    window is public. A user in k windows has k times epsilon, unless `user_budget` ends that, or
+    `user_windows` makes (epsilon, delta) the budget of that many windows, within one call. Only the
     same frame under the same `secret` and `name` gives the same answers again; every other call costs epsilon again for
     each window that it answers, and nothing counts that: 30 calls are 30 times epsilon. The result says so; `meanstream
     run rounds` has a store that counts. With equal settings, secret and name the answers are the engine's, byte for
@@ -195,6 +207,8 @@ def private_windows(
         name=deployment,
         categories=None if categories is None else require_categories(categories),
         quantiles=None if quantiles is None else tuple(valid_floats("quantiles", quantiles)),
+        user_windows=user_windows,
+        user_delta=delta,
         prediction=None if prediction is None else predicted_column(prediction, by, time),
         **settings,
     )
@@ -408,14 +422,18 @@ def _kinds_of_columns(settings: RoundsSettings) -> dict[str, pa.DataType]:
 def _costs(settings: RoundsSettings, delta: float, most: int) -> Iterator[str]:
     """Sentences on what one window, two calls and all windows of a user cost."""
     epsilon = settings.epsilon
-    yield f"{_promise(epsilon, delta)} for each window. {settings.protected}"
+    shared = settings.user_windows
+    windows = "each window" if shared is None else f"{shared:,} windows of a user together"
+    yield f"{_promise(epsilon, delta)} for {windows}. {settings.protected}"
     yield (
         f"No ledger counts this call: 2 calls on different frames are epsilon {2 * epsilon:g} "
         "together for a window in both; `meanstream run rounds --store` keeps one"
     )
 
     # A user in several windows is protected in all of them together by the sum.
-    if most > 1 and settings.unit.startswith("one user"):
+    if shared is not None:
+        yield f"Chosen noise: {settings.window_budget_text}"
+    elif most > 1 and settings.unit.startswith("one user"):
         together = _promise(most * epsilon, most * delta)
         yield f"A user in {most:,} windows, the most here, has {together} in all of them"
 

@@ -13,12 +13,10 @@ from meanstream.pipelines.options.agent_side import AgentSideOptions
 from meanstream.pipelines.options.base import DEFERRED
 from meanstream.pipelines.options.declaration import (
     COLLABORATION,
-    INPUT,
     OPERATION,
     cli_option,
 )
 from meanstream.pipelines.options.shared_options import (
-    AskedStoreOption,
     CollaborationOption,
     CovariatesOption,
     CoverageOption,
@@ -26,7 +24,6 @@ from meanstream.pipelines.options.shared_options import (
     OffsetsOption,
     PopulationOption,
     QuantilesOption,
-    RegistryOption,
     ReleasesOption,
     RunnerArgOption,
     RunnerOption,
@@ -35,7 +32,6 @@ from meanstream.pipelines.options.shared_options import (
     option_numbers,
     quorum_for,
 )
-from meanstream.pipelines.options.store_settings import OfStore
 from meanstream.pipelines.options.stream_defaults import Refresh, refresh_in_force
 
 if TYPE_CHECKING:
@@ -229,34 +225,3 @@ class AgentsOptions(AgentSideOptions):
         """Role of each sink that was asked for, and its place; the private one is `estimates`."""
         population = {} if self.population is None else {"population": self.population}
         return {"estimates": self.sink, **super().sinks, **population}
-
-
-@dataclass(frozen=True, kw_only=True, config=DEFERRED)
-class ExplainAgentsOptions(OfStore, AgentsOptions):
-    """What `run agents` takes, and for whom it is explained."""
-
-    store: AskedStoreOption = Path("meanstream.db")
-    registry: RegistryOption = False
-
-    def __post_init__(self) -> None:
-        """Take one store of a folder of shards: all have the same settings."""
-        super().__post_init__()
-        from meanstream.streaming.own_paths import shard_stores
-
-        stores = shard_stores(self.store)
-        if stores:
-            object.__setattr__(self, "store", stores[0])
-
-
-@dataclass(frozen=True, kw_only=True, config=DEFERRED)
-class ReplayOptions(OfStore, AgentsOptions):
-    """The options of the run whose records were not used, and which of them to replay."""
-
-    store: AskedStoreOption = Path("meanstream.db")
-    from_: Annotated[
-        str | None,
-        cli_option("Dead letters to replay; default: those of --dead-letters.", INPUT, "--from"),
-    ] = None
-    reason: Annotated[list[str] | None, cli_option("Reason to select; may be repeated.", INPUT)] = (
-        None
-    )

@@ -155,6 +155,22 @@ class RoundsOptions(StreamOptions):
             PRIVACY,
         ),
     ] = None
+    user_windows: Annotated[
+        int | None,
+        cli_option(
+            "Windows of a user that --epsilon and --delta pay for together, with the noise of least "
+            "variance; later windows leave out its data. Default: each window costs epsilon.",
+            PRIVACY,
+        ),
+    ] = None
+    delta: Annotated[
+        float,
+        cli_option(
+            "Privacy budget delta of the windows of --user-windows; 0 allows only noise of epsilon "
+            "alone.",
+            PRIVACY,
+        ),
+    ] = 0.0
 
     estimator: Annotated[
         str | None,
@@ -315,6 +331,8 @@ class RoundsOptions(StreamOptions):
             users=self.users,
             between_users=self.between_users,
             user_budget=self.user_budget,
+            user_windows=self.user_windows,
+            user_delta=self.delta,
             allowed_lateness=self.lateness_in_force().seconds,
             name=self.name,
             level=self.level,

@@ -336,6 +336,8 @@ class Intake:
         """Say whether all agents are of this directory: a name without a number is new then."""
         if not self.names:
             self._directory = directory
+        elif self._directory is not directory:
+            self._directory = None  # from here on a name may have come under another code
 
         return self._directory is directory
 

@@ -26,6 +26,8 @@ from meanstream.streaming.events.base import (
     optional_field,
 )
 
+WINDOWS_OF_BUDGET = "Windows of a user that `epsilon` and `delta` pay for together."
+
 
 class Report(PublicEvent):
     """Public: what one user says in a round, randomized.
@@ -61,6 +63,10 @@ class Charge(PublicEvent):
     epsilon: Epsilon
     delta: Delta
     released: str = Field(description="SHA-256 of the line of the window estimate.")
+    user_windows: int | None = optional_field(WINDOWS_OF_BUDGET)
+    window_number: int | None = optional_field(
+        "Number of this window among these: the first is charged, the others cost nothing more."
+    )
     schema_version: Literal[1] = 1
 
 
@@ -112,7 +118,7 @@ class WindowEstimate(PublicEvent):
     **Privacy.** Computed from reports alone; from a trusted curator's noised sums where `trust` is
     "central". `epsilon` and `delta` protect everything that a user sent within this window (its
     number of samples, too, unless the method takes them as public: `meanstream explain rounds` says
-    so).
+    so); with `user_windows`, within that many windows together.
     """
 
     topic: ClassVar[str] = "window_estimate"
@@ -160,6 +166,7 @@ class WindowEstimate(PublicEvent):
     function: dict[str, Any] | None = optional_field(
         "A density as `of` reads it: coefficients on a basis."
     )
+    user_windows: int | None = optional_field(WINDOWS_OF_BUDGET)
     schema_version: Literal[1] = 1
 
 

@@ -231,7 +231,8 @@ class RoundRunner(Keeper[Outcome]):
             return tally, curator_noise_once(this, self._secret, release, public, tally)
 
         _run_stages(this, ask, len(sums), outcome)
-        lines = curator_charge_lines(this, self.directory.of(sums.user), outcome.events[-1])
+        number = self._index[sums.user] + 1
+        lines = curator_charge_lines(this, self.directory.of(sums.user), number, outcome.events[-1])
         self._charge(
             outcome.rows,
             sums.user,

@@ -27,7 +27,8 @@ class UserBudget:
     `remaining` is None without a budget.
 
     `reports` counts the user's reports, or the answers of a trusted curator that it was charged
-    for; only these can have a `delta`, in total.
+    for; only these can have a `delta`, in total. Where windows share a budget it is spent with the
+    first of them, and `windows_left` more are paid for.
     """
 
     user: str
@@ -35,6 +36,7 @@ class UserBudget:
     spent: float
     remaining: float | None
     delta: float = 0.0
+    windows_left: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class RoundsBudgetSummary:
     spent_max : float
         Total epsilon of the user that spent most.
     epsilon : float
-        Of one report.
+        Of one report; with `user_windows`, of that many of a user together.
     user_budget : float or None
         Greatest total epsilon of a user.
     at_budget : int
@@ -58,7 +60,9 @@ class RoundsBudgetSummary:
     trust : str
         "local" or "central".
     delta : float
-        Of one report or charge.
+        Of one report or charge; with `user_windows`, of that many of a user together.
+    user_windows : int or None
+        Windows of a user that share one budget.
     """
 
     users: int
@@ -69,6 +73,7 @@ class RoundsBudgetSummary:
     at_budget: int
     trust: str = "local"
     delta: float = 0.0
+    user_windows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +114,26 @@ def rounds_budgets(store: Path, *, as_of: float | None = None) -> RoundsBudgets:
     delta = agreed.delta
 
     epsilon = float(settings["epsilon"])
-    budget = settings["user_budget"]
-    spent = reports * epsilon
+    shared = agreed.user_windows
+    budget = settings["user_budget"] if shared is None else epsilon
+    spent = agreed.spent_epsilon(reports)
     left = None if budget is None else np.maximum(budget - spent, 0.0)
     rows = [
-        UserBudget(name, n, s, None if left is None else float(left[i]), n * delta)
+        UserBudget(
+            name,
+            n,
+            s,
+            None if left is None else float(left[i]),
+            (n if shared is None else min(n, 1)) * delta,
+            None if shared is None else shared - n,
+        )
         for i, (name, n, s) in enumerate(zip(names, reports.tolist(), spent.tolist(), strict=True))
     ]
-    spent_out = 0 if left is None else int(np.count_nonzero(left < epsilon * (1 - 1e-9)))
+
+    # Whoever cannot pay for another window: by what is left, or by the windows that share it.
+    out = None if left is None else left < epsilon * (1 - 1e-9)
+    out = out if shared is None else reports >= shared
+    spent_out = 0 if out is None else int(np.count_nonzero(out))
 
     return RoundsBudgets(
         rows,
@@ -129,5 +146,6 @@ def rounds_budgets(store: Path, *, as_of: float | None = None) -> RoundsBudgets:
             at_budget=spent_out,
             trust="central" if agreed.central else "local",
             delta=delta,
+            user_windows=shared,
         ),
     )

@@ -8,7 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from meanstream.operators.estimators.registry import ESTIMATORS, build_estimator, estimator_class
+from meanstream.operators.estimators.registry import (
+    ESTIMATORS,
+    build_estimator,
+    build_estimator_of_budget,
+    estimator_class,
+)
+from meanstream.operators.noise.window_budget import WindowBudget
 from meanstream.operators.rounds.round_protocol import Estimator
 from meanstream.operators.validation import require
 
@@ -72,5 +78,12 @@ def designed_estimator(protocol: bytes, users: int) -> Estimator:
         between = s["between_users"]
         require(between <= half, "between_users", f"lie in [0, {half:g}], half the range", between)
         options["between_users"] = between / half
+
+    # Windows that share a budget get their parts of it, or Gaussian noise for all of them.
+    if s.get("user_windows") is not None:
+        budget = WindowBudget(
+            epsilon=s["epsilon"], delta=s.get("user_delta", 0.0), windows=s["user_windows"]
+        )
+        return build_estimator_of_budget(s["estimator"], budget, users=users, **options)
 
     return build_estimator(s["estimator"], epsilon=s["epsilon"], users=users, **options)

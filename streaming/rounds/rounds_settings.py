@@ -15,10 +15,12 @@ from meanstream.operators.estimators.registry import (
     DEFAULT_ESTIMATOR,
     estimator_class,
     estimator_name,
+    takes_gaussian_noise,
 )
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import KeyedNoise, canonical
-from meanstream.operators.records import Floats
+from meanstream.operators.noise.window_budget import WindowBudget
+from meanstream.operators.records import Floats, Ints
 from meanstream.operators.rounds.base import LEAST_EPSILON
 from meanstream.operators.rounds.central_rounds import central_numeric_cost, is_central
 from meanstream.operators.rounds.estimator_traits import TAILS
@@ -88,7 +90,8 @@ class RoundsSettings:
         Declared bounds of a value, in its own unit; they must not be read off the data. Of vectors,
         one for all coordinates or one for each.
     epsilon : float
-        Of one user's whole window of samples, their number included.
+        Of one user's whole window of samples, their number included; with `user_windows`, of that
+        many windows of a user together.
     window : str
         `7d` (fixed), `7d,1d` (sliding), `session:30m` or `month@Europe/Berlin` (calendar);
         see `meanstream.streaming.rounds.window_widths.Windows`.
@@ -109,6 +112,11 @@ class RoundsSettings:
     user_budget : float, optional
         Greatest total epsilon of a user over all windows; beyond it, the user's data does not
         enter.
+    user_windows : int, optional
+        Windows of a user that `epsilon` and `user_delta` pay for together; the user's data does not
+        enter later ones. Not given: each window costs epsilon.
+    user_delta : float
+        Delta of these windows together. 0: each of them has an equal part of epsilon.
     allowed_lateness : float
         Seconds that a window stays open behind its end, where the source has no end: by the clock
         in the engine and with `ReadKafka`; see `meanstream.streaming.rounds.rounds_intake`.
@@ -166,6 +174,8 @@ epsilon 1), got None
     tails: str | None = None
     categories: tuple[str, ...] | None = None
     quantiles: tuple[float, ...] | None = None
+    user_windows: int | None = None
+    user_delta: float = 0.0
     prediction: str | None = None
 
     def __post_init__(self) -> None:
@@ -192,6 +202,7 @@ epsilon 1), got None
                     getattr(self, name) is not None, name, "be declared with unknown sizes", None
                 )
 
+        _require_one_budget(self)
         _require_questions(self)
         _require_coordinates(self)
         _require_tails(self)
@@ -244,6 +255,9 @@ epsilon 1), got None
                 f"be at least {overlap * self.epsilon:g} for sliding windows {self.window!r} (a sample is in {overlap} "
                 f"windows, each costs epsilon {self.epsilon:g})"
             )
+            shared = self.user_windows
+            rule = f"be at least {overlap} for sliding windows {self.window!r}, as a sample is in"
+            require(shared is None or shared >= overlap, "user_windows", rule, shared)
             require(
                 self.horizon is not None and self.horizon >= overlap, "user_budget", need, budget
             )
@@ -312,12 +326,48 @@ epsilon 1), got None
 
     @property
     def horizon(self) -> int | None:
-        """How many rounds the budget of a user pays for; None if there is no limit."""
+        """How many windows the budget of a user pays for; None if there is no limit."""
+        if self.user_windows is not None:
+            return self.user_windows
         if self.user_budget is None:
             return None
 
         # A budget that is a multiple of epsilon is not to be lost by rounding.
         return math.floor(self.user_budget / self.epsilon * (1 + 1e-12))
+
+    @property
+    def window_budget(self) -> WindowBudget | None:
+        """The budget that a user's windows share; None where each window costs epsilon."""
+        if self.user_windows is None:
+            return None
+        return WindowBudget(epsilon=self.epsilon, delta=self.user_delta, windows=self.user_windows)
+
+    @property
+    def window_epsilon(self) -> float:
+        """Epsilon of one window by a mechanism that promises epsilon alone."""
+        budget = self.window_budget
+        return self.epsilon if budget is None else budget.each
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether a curator's sums have Gaussian noise, for a budget that windows share."""
+        budget = self.window_budget
+        return budget is not None and takes_gaussian_noise(self.estimator, budget)
+
+    @property
+    def window_budget_text(self) -> str | None:
+        """Which noise keeps the budget that windows share, in words."""
+        budget = self.window_budget
+        gaussian = getattr(self._class, "takes_gaussian_noise", False)
+        return None if budget is None else budget.said(gaussian=gaussian)
+
+    def spent_epsilon(self, windows: Ints) -> Floats:
+        """Total epsilon of users who took part in that many windows.
+
+        A budget that windows share is spent with the first of them.
+        """
+        paid = np.minimum(windows, 1) if self.user_windows is not None else windows
+        return np.asarray(paid * self.epsilon, np.float64)
 
     @property
     def central(self) -> bool:
@@ -329,6 +379,8 @@ epsilon 1), got None
         """Say in few words what epsilon is of."""
         if getattr(self._class, "privacy_unit", "user") == "sample":
             return f"one sample, in a window of {self.window}"
+        if self.user_windows is not None:
+            return f"one user's samples in {self.user_windows} windows of {self.window} together"
         return f"one user's samples in a window of {self.window}"
 
     @property
@@ -341,14 +393,21 @@ epsilon 1), got None
         if self.central and not getattr(self._class, "protects_sizes", True):
             what = "The values that one user sends within a window are protected together, their number is not"
 
+        if self.user_windows is not None:
+            together = what.replace("within a window", f"within {self.user_windows} windows")
+            return f"{together}; its data does not enter later windows."
+
         return f"{what}; a user in several windows is protected less."
 
     @property
     def delta(self) -> float:
-        """Of all that one user gives within a window.
+        """Of all that one user gives within a window, or within all windows that share a budget.
 
-        0 but for some estimators of a trusted curator.
+        0 but for some estimators of a trusted curator, and where it is declared.
         """
+        if self.user_windows is not None:
+            return self.user_delta
+
         # It does not hang on sizes, whose file may be gone when a budget is looked at.
         plain = replace(self, sizes=None)
 
@@ -434,9 +493,26 @@ epsilon 1), got None
 
         # Central noise has a numeric cost, which is refused here if it is too large.
         if is_central(estimator):
-            central_numeric_cost(estimator)
+            central_numeric_cost(estimator, self.window_budget)
 
         return estimator
+
+
+def _require_one_budget(settings: RoundsSettings) -> None:
+    """Refuse a budget for several windows that does not fit with what else is declared."""
+    windows = settings.user_windows
+    delta = settings.user_delta
+    require(0.0 <= delta < 1.0, "delta", "be at least 0 and below 1", delta)
+
+    if windows is None:
+        rule = "be left out without user_windows, for which it is; an estimator's own is an option"
+        require(not delta, "delta", rule, delta)
+        return
+
+    budget = settings.user_budget
+    rule = "be left out with user_windows, for which epsilon is the budget of a user"
+    require(budget is None, "user_budget", rule, budget)
+    _ = settings.window_budget
 
 
 def _require_tails(settings: RoundsSettings) -> None:
@@ -485,6 +561,7 @@ def _respelled(settings: RoundsSettings) -> dict[str, Any]:
         None if settings.sizes is None else SizeDistribution.respelled(str(settings.sizes))
     )
 
+    respelled["user_delta"] = valid_float("delta", settings.user_delta)
     for name in ("epsilon", "level", "allowed_lateness", "between_users", "user_budget"):
         value = getattr(settings, name)
         respelled[name] = value if value is None else valid_float(name, value)
@@ -492,7 +569,10 @@ def _respelled(settings: RoundsSettings) -> dict[str, Any]:
     if settings.quantiles is not None:
         respelled["quantiles"] = tuple(valid_float("quantiles", end) for end in settings.quantiles)
 
-    respelled["users"] = None if settings.users is None else valid_int("users", settings.users)
+    for name in ("users", "user_windows"):
+        number = getattr(settings, name)
+        respelled[name] = number if number is None else valid_int(name, number)
+
     return respelled
 
 

@@ -272,6 +272,7 @@ def stage_event_line(this: WindowRound, stage: int, tally: Tally, public: Public
 def estimate_event_line(this: WindowRound, estimate: Estimate, users: int) -> EventLines:
     """Write the answer as an event, in the value's unit."""
     in_unit = estimate.in_unit(*this.settings.ends)
+    shared = this.settings.user_windows
     start, end = _ends(this)
     interval = np.stack([in_unit.lower, in_unit.upper], axis=-1).tolist()
 
@@ -285,8 +286,9 @@ def estimate_event_line(this: WindowRound, estimate: Estimate, users: int) -> Ev
         stderr=np.asarray(in_unit.stderr).tolist(),
         unclipped=np.asarray(in_unit.unclipped).tolist(),
         users=users,
-        epsilon=in_unit.epsilon,
-        delta=in_unit.delta,
+        epsilon=in_unit.epsilon if shared is None else this.settings.epsilon,
+        delta=in_unit.delta if shared is None else this.settings.user_delta,
+        user_windows=shared,
         trust=in_unit.trust,  # type: ignore[arg-type]
         method=in_unit.method,
         mode=in_unit.mode,  # type: ignore[arg-type]
@@ -309,7 +311,7 @@ def refusal_event_lines(this: WindowRound, users: Sequence[str], rounds: Ints) -
     """Tell whose data did not enter, and how many rounds each has paid for."""
     settings = this.settings
     budget = 0.0 if settings.user_budget is None else settings.user_budget
-    spent = rounds * settings.epsilon
+    spent = settings.spent_epsilon(rounds)
     columns: dict[str, Sequence[Any]] = {
         "user": list(users),
         "spent": spent.tolist(),
@@ -370,14 +372,28 @@ def curator_noise_once(
     return this.checked(release, _curator_of(this).rounds[release].release(tally, public, words))
 
 
-def curator_charge_lines(this: WindowRound, users: Sequence[str], answer: EventLines) -> EventLines:
-    """Write what each user is charged for an answer as events, in the order of the users."""
+def curator_charge_lines(
+    this: WindowRound, users: Sequence[str], number: Ints, answer: EventLines
+) -> EventLines:
+    """Write what each user is charged for an answer as events, in the order of the users.
+
+    `number` is that of the window among those of each user.
+    """
     estimator = _curator_of(this)
+    settings = this.settings
     constants = {
         "round_id": this.id,
         "epsilon": float(estimator.epsilon),
         "delta": float(estimator.delta),
         "released": hashlib.sha256(answer.lines[0]).hexdigest(),
     }
+    columns: dict[str, Sequence[Any]] = {"user": list(users)}
 
-    return encode_columns_as_lines(Charge, {"user": list(users)}, constants)
+    # A budget that windows share is charged as a whole, with the first of them.
+    if settings.user_windows is not None:
+        constants["epsilon"] = settings.epsilon
+        constants["delta"] = settings.user_delta
+        constants["user_windows"] = settings.user_windows
+        columns["window_number"] = number.tolist()
+
+    return encode_columns_as_lines(Charge, columns, constants)

@@ -8,10 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import json, sys, sysconfig
 from pathlib import Path
+
+import pytest
 sys.path.insert(0, "docker")
 import trim_image
 trim_image.import_all()
@@ -69,3 +73,24 @@ def test_trimming_removes_its_patterns_and_nothing_else(tmp_path: Path) -> None:
     trim_image.trim(tmp_path)
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert left == set(stays)
+
+
+def test_an_adapter_whose_extra_is_not_there_is_left_out_and_a_defect_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docker"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import trim_image
+
+    for name, fault in (
+        ("adapters", "iceberg must be installed: pip install 'meanstream[iceberg]'"),
+        ("defects", "a defect"),
+    ):
+        package = tmp_path / name
+        package.mkdir()
+        (package / "__init__.py").touch()
+        (package / "sink.py").write_text(f"raise ValueError({fault!r})\n")
+
+    trim_image.import_all("adapters")
+    with pytest.raises(ValueError, match="a defect"):
+        trim_image.import_all("defects")

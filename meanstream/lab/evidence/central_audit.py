@@ -11,6 +11,7 @@ log-likelihood ratio of these outputs.
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,12 +24,16 @@ import numpy as np
 from meanstream.lab.evidence.audit_record import require_as_audited
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Ints
-from meanstream.operators.rounds.central_rounds import central_noised, central_noisy_argmax
+from meanstream.operators.rounds.central_rounds import (
+    central_gaussian,
+    central_noised,
+    central_noisy_argmax,
+)
 from meanstream.operators.rounds.round_records import Public, Summaries
 
 
 class Recorder:
-    """Stands for `central_noised` and `central_noisy_argmax`.
+    """Stands for `central_noised`, `central_gaussian` and `central_noisy_argmax`.
 
     Remembers what they are given, or repeats answers.
     """
@@ -65,6 +70,17 @@ class Recorder:
             lambda: central_noisy_argmax(scores, sensitivity, epsilon, words, first_draw),
         )
 
+    def gaussian(
+        self, total: int, sensitivity: int, stddev: float, words: RandomWords, draw: int
+    ) -> int:
+        """Stand for `central_gaussian`; what moves is counted in its standard deviations."""
+        return self._record(
+            np.array([total]),
+            sensitivity,
+            1.0 / stddev,
+            lambda: central_gaussian(total, sensitivity, stddev, words, draw),
+        )
+
     def _record(self, given: Ints, sensitivity: int, epsilon: float, draw: Any) -> int:
         self.given.append((given, sensitivity, epsilon))
         self.gave.append(draw() if self._repeat is None else self._repeat.gave[len(self.given) - 1])
@@ -72,8 +88,12 @@ class Recorder:
 
     @contextmanager
     def listening(self) -> Iterator[Recorder]:
-        """Stand for both, in every module of estimators that imported them."""
-        stands_for = {"central_noised": self.noised, "central_noisy_argmax": self.noisy_argmax}
+        """Stand for all of them, in every module of estimators that imported them."""
+        stands_for = {
+            "central_noised": self.noised,
+            "central_gaussian": self.gaussian,
+            "central_noisy_argmax": self.noisy_argmax,
+        }
         homes = ("meanstream.operators.estimators.", "meanstream.lab.papers.")
         known = [module for name, module in sys.modules.items() if name.startswith(homes)]
         with ExitStack() as patches:
@@ -90,10 +110,20 @@ def loss(step: Any, one: Summaries, other: Summaries, public: Public, words: Ran
     return sum(losses(step, one, other, public, words))
 
 
+def gaussian_shift(
+    step: Any, one: Summaries, other: Summaries, public: Public, words: RandomWords
+) -> float:
+    """Standard deviations by which `other` moves all that `step` released with Gaussian noise."""
+    return math.sqrt(sum(moved**2 for moved in losses(step, one, other, public, words)))
+
+
 def losses(
     step: Any, one: Summaries, other: Summaries, public: Public, words: RandomWords
 ) -> list[float]:
-    """Add up to `loss`: one for each noised number."""
+    """Add up to `loss`: one for each noised number.
+
+    Of Gaussian noise: by how many standard deviations each number moves.
+    """
     first = Recorder()
     with first.listening():
         released = step.release(step.tally(step.encode(one, public), public), public, words)

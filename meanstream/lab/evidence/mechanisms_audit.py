@@ -14,7 +14,7 @@ import numpy as np
 
 from meanstream.lab.evidence.audit_record import AuditFaultError, AuditRow
 from meanstream.lab.evidence.canaries import compressed
-from meanstream.lab.evidence.central_audit import central_neighbors, loss
+from meanstream.lab.evidence.central_audit import central_neighbors, gaussian_shift, loss
 from meanstream.lab.evidence.counters_audit import (
     counter_columns,
     gaussian_sampler_epsilon,
@@ -50,11 +50,14 @@ from meanstream.operators.estimators.registry import (
     build_estimator,
     distinct_estimators,
     estimator_class,
+    estimator_taken_for,
 )
 from meanstream.operators.noise.distributions import GaussianNoise, LaplaceNoise, StaircaseNoise
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.group_privacy import group_epsilon
+from meanstream.operators.noise.loss_distributions import LossDistribution, repeated_losses
 from meanstream.operators.noise.numerics import require_small_numeric_slack
+from meanstream.operators.noise.window_budget import WindowBudget
 from meanstream.operators.records import Ints
 from meanstream.operators.rounds.channels.hybrid import HybridChannel
 from meanstream.operators.rounds.channels.laplace import LaplaceChannel
@@ -73,6 +76,8 @@ MEMORY_RELEASES = 64
 BINS = 4
 """Of the votes: few enough that all rows and all reports can be listed."""
 VALUES = (-1e300, -1.0, -1e-9, 0.0, 1 / 3, 1.0, 1e300)
+WINDOWS = 52
+"""Of a user, that share a budget."""
 CENTRAL_USERS = 300
 CENTRAL_PAIRS = 200
 SAMPLED = 200_000
@@ -82,6 +87,7 @@ Audit = Callable[[], AuditRow]
 _CODE = "exact: outcomes of all random bits counted"
 _MOVED = "exact: what neighboring streams move through Agents, and each draw by itself"
 _REPLAYED = "exact loss of noised numbers, replayed on neighbors"
+_CONVOLVED = "exact: privacy losses of the worst mechanism, convolved"
 _ALL_ROWS = f"{BINS} bins, all pairs of rows"
 
 
@@ -151,6 +157,8 @@ def _mechanisms() -> dict[str, Callable[[str, float, float], Audit]]:
         if estimator_class(estimator).trust == "central":
             audits[f"central.{estimator}"] = partial(_of_central, estimator)
 
+    audits["windows.gaussian"] = _of_gaussian_windows
+    audits["windows.pure"] = _of_pure_windows
     return audits
 
 
@@ -161,6 +169,44 @@ def _takes_integers(counter: str) -> bool:
         return False
 
     return True
+
+
+def _of_gaussian_windows(name: str, epsilon: float, delta: float) -> Audit:
+    """Audit a curator's sums over all windows that share a budget, at the noise that is drawn."""
+    budget = WindowBudget(epsilon=epsilon, delta=delta, windows=WINDOWS)
+    curator = estimator_taken_for("curator")
+    estimator: Any = build_estimator(curator, epsilon=budget.each, users=CENTRAL_USERS)
+    over = estimator.over_windows(budget)
+
+    def audit() -> AuditRow:
+        rng = np.random.default_rng(1)
+        given = _binomial_users(rng)
+        moved = 0.0
+        for step in over.rounds:
+            for one, other in central_neighbors(given, rng, same_size=False, number=CENTRAL_PAIRS):
+                moved = max(moved, gaussian_shift(step, one, other, {}, SeededWords(rng, 1)))
+
+        # A user moves each of its windows by that much at most: together by the root of their sum.
+        proved = group_epsilon(math.sqrt(WINDOWS) * moved, delta)
+        what = f"{WINDOWS} windows of a user jointly, {CENTRAL_PAIRS} pairs of neighbors"
+        return _exact(name, epsilon, delta, proved, what, method=_REPLAYED)
+
+    return audit
+
+
+def _of_pure_windows(name: str, epsilon: float, delta: float) -> Audit:
+    """Audit windows that share a budget by parts of epsilon, each at its worst."""
+    each = WindowBudget(epsilon=epsilon, delta=delta, windows=WINDOWS).each
+
+    def audit() -> AuditRow:
+        # Losses are multiples of `each`: on a grid of that step nothing is rounded.
+        likely = 1.0 / (1.0 + math.exp(-each))
+        report = LossDistribution(each, -1, np.array([1.0 - likely, 0.0, likely]))
+        together = repeated_losses(report, WINDOWS)
+        what = f"{WINDOWS} yes/no reports jointly, losses convolved"
+        return _exact(name, epsilon, delta, together.epsilon(delta), what, method=_CONVOLVED)
+
+    return audit
 
 
 def _of_counter(counter: str, noise: str, name: str, epsilon: float, delta: float) -> Audit:

@@ -35,6 +35,7 @@ def _relative_to_first(panels: Panels) -> Iterator[str]:
     """Compare the last errors of the first panel's curves with that of its first."""
     first, *others = panels[0]["curves"]
     cells = []
+
     for curve in others:
         ratio = curve["mse"][-1] / first["mse"][-1]
         cell = f"{curve['label']} {ratio:.2f}"
@@ -52,6 +53,7 @@ def _relative_to_first(panels: Panels) -> Iterator[str]:
 def _worst_and_its_type_1(panels: Panels) -> Iterator[str]:
     """Name the curve with the largest last error, and the type I errors of the second panel."""
     errors, members, *_ = panels
+
     worst = max(errors["curves"], key=lambda curve: curve["mse"][-1])
     rejected = [f"{curve['label']} {curve['type1'][-1]:.2f}" for curve in members["curves"]]
     yield (
@@ -65,11 +67,15 @@ def _forced_size(panels: Panels) -> Iterator[str]:
     """Say from which share on the forced size errs no more than ten times the rule's."""
     chosen, forced, *_ = panels[0]["curves"]
     rule = dict(zip(chosen["x"], chosen["y"], strict=True))
+
     shares = [
         share for share, y in zip(forced["x"], forced["y"], strict=True) if y > 10 * rule[share]
     ]
     if shares:
-        yield f"{forced['label']}: over ten times the error of {chosen['label']} up to share {max(shares):.2f}."
+        yield (
+            f"{forced['label']}: over ten times the error of {chosen['label']} up to share "
+            f"{max(shares):.2f}."
+        )
 
 
 def _crossing(panels: Panels) -> Iterator[str]:
@@ -91,6 +97,7 @@ def _last_decade(panels: Panels) -> Iterator[str]:
     for panel in panels:
         curve = panel["curves"][-1]
         before, last = curve["x"][-2:]
+
         factor = curve["y"][-2] / curve["y"][-1]
         yield (
             f"{panel['title']}, {curve['label']}: from {before:.0e} to {last:.0e} {panel['axis']} "

@@ -44,7 +44,8 @@ MOST_CATEGORIES = 4
 SHARES_OF_LEAST = (1 / 3, 5 / 12, 1 / 2, 2 / 3, 5 / 6, 1.0)
 """The paper's 100 to 300 samples, relative to the greatest number."""
 NOTE_OF_FILE = (
-    "On your own file; the paper's data cannot be had. The truth is the mean over users of their own shares. "
+    "On your own file; the paper's data cannot be had. The truth is the mean over users of their "
+    "own shares. "
     "The full item level protects single samples only."
 )
 
@@ -243,7 +244,7 @@ def _measure_file(
 
     Two categories are one mean: the left panel, where the paper scales errors by epsilon squared.
     """
-    from meanstream.lab.simulation.kent_schemes import SCHEMES, own_mean_errors, own_share_errors
+    from meanstream.lab.simulation.kent_schemes import own_mean_errors, own_share_errors
     from meanstream.operators.validation import require_least
 
     del say  # it takes seconds
@@ -260,18 +261,10 @@ def _measure_file(
             quantity = f"mean squared error of the share of {names[0]}, times epsilon^2"
 
         for epsilon in EPSILONS:
-            scale = epsilon**2 if one_mean else 1.0
-            errors = [
-                measure(
-                    data,
-                    epsilon=epsilon,
-                    constant=TUNED[epsilon],
-                    samples=count,
-                    runs=runs,
-                    seed=seed,
-                )
-                for count in grid
-            ]
+            measure_at = partial(
+                measure, data, epsilon=epsilon, constant=TUNED[epsilon], runs=runs, seed=seed
+            )
+            errors = [measure_at(samples=count) for count in grid]
             panel = Panel(
                 title=f"epsilon {epsilon:g}",
                 axis="samples per user",
@@ -279,14 +272,9 @@ def _measure_file(
                 quantity=quantity,
                 log_x=False,
             )
-            curves = []
-            for scheme, color in zip(SCHEMES, SPREAD, strict=False):
-                means, stderrs = zip(*(error[scheme] for error in errors), strict=True)
-                bars = [None if stderr is None else 2.0 * scale * stderr for stderr in stderrs]
-                scaled = [scale * mean for mean in means]
-                curves.append(shown_curve(scheme, color, "-", grid, scaled, bar=bars))
 
-            panels.append(panel.shown(curves))
+            scale = epsilon**2 if one_mean else 1.0
+            panels.append(panel.shown(_scheme_curves(grid, errors, scale)))
 
     users = f"{len(data.count):,} users with {samples} samples or more"
     note = f"{users}; categories {', '.join(names)}. {NOTE_OF_FILE}"
@@ -298,6 +286,22 @@ def _measure_file(
         "panels": panels,
         "note": note,
     }
+
+
+def _scheme_curves(
+    grid: list[int], errors: list[dict[str, tuple[float, float | None]]], scale: float
+) -> list[Result]:
+    """Give a curve of scaled errors for each scheme."""
+    from meanstream.lab.simulation.kent_schemes import SCHEMES
+
+    curves = []
+    for scheme, color in zip(SCHEMES, SPREAD, strict=False):
+        means, stderrs = zip(*(error[scheme] for error in errors), strict=True)
+        bars = [None if stderr is None else 2.0 * scale * stderr for stderr in stderrs]
+        scaled = [scale * mean for mean in means]
+        curves.append(shown_curve(scheme, color, "-", grid, scaled, bar=bars))
+
+    return curves
 
 
 def read_own_shares(

@@ -135,7 +135,8 @@ class SimulationOptions(TheoryOptions):
     variance: Annotated[
         str | None,
         _option(
-            "Variance of a sample: known | released | from_releases | bayesian | jeffreys | uniform."
+            "Variance of a sample: known | released | from_releases | bayesian | jeffreys | "
+            "uniform."
         ),
     ] = None
     spread_share: Annotated[

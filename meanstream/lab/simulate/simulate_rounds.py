@@ -72,7 +72,8 @@ class SimulatedRoundsOptions:
     data: Annotated[
         str,
         _option(
-            "Samples: rademacher:mean | three:q | beta:a,b | bernoulli:p on [-1, 1], or normal:MEAN,SD.",
+            "Samples: rademacher:mean | three:q | beta:a,b | bernoulli:p on [-1, 1], or "
+            "normal:MEAN,SD.",
             first=True,
         ),
     ] = "rademacher:0"

@@ -110,7 +110,7 @@ class Simulated:
         return drawn
 
     def lost(self, steps: int, share: float) -> Bools | None:
-        """Draw which queries stay without an answer, shape (steps, runs, agents); None if the share is 0."""
+        """Draw which queries get no answer, shape (steps, runs, agents); None if none does."""
         if not share:
             return None
         agents = self.population.mean.shape[1]

@@ -234,11 +234,23 @@ def own_mean_errors(
     options = {"votes": "one_hot", "constant": constant, "mode": "paper"}
     level = build_estimator("kent", epsilon=epsilon, users=users, sizes=law, **options)
     by_users = []
+
     for run in range(runs):
         rng = np.random.default_rng([seed, run])
         own = data.drawn(samples, rng)[:, 0] / samples
         held = vector_law_summaries(2.0 * own - 1.0, np.full(users, samples), rng)
         by_users.append(_error(level, held, data.truth[:1], rng, run))
+
+    user_level = (float(np.mean(by_users)), simulated_rounds_stderr(np.array(by_users)))
+    return {"user level": user_level} | {
+        scheme: (error, None)
+        for scheme, error in _exact_mean_errors(data, epsilon, samples).items()
+    }
+
+
+def _exact_mean_errors(data: OwnShares, epsilon: float, samples: int) -> dict[str, float]:
+    """Compute the mean squared error of the share of the first category, of all other schemes."""
+    users = len(data.count)
 
     # Samples of a user are drawn without putting any back.
     number = data.count.sum(axis=1)
@@ -253,10 +265,9 @@ def own_mean_errors(
     by_items = float((shown * (1.0 - shown)).sum()) / (2.0 * true - 1.0) ** 2 / users**2
 
     return {
-        "user level": (float(np.mean(by_users)), simulated_rounds_stderr(np.array(by_users))),
-        "one item": (by_items, None),
-        "semi-user level": (sampling + laplace / users, None),
-        "full item level": (sampling + laplace / users / samples, None),
+        "one item": by_items,
+        "semi-user level": sampling + laplace / users,
+        "full item level": sampling + laplace / users / samples,
     }
 
 
@@ -279,47 +290,12 @@ def _item_level_error(data: OwnShares, epsilon: float, samples: int) -> float:
 
 
 def ball_reach(dimension: int, epsilon: float) -> float:
-    """Compute the length of Duchi's report from the unit ball, their equation 25."""
+    """Compute the length of Duchi's report from the unit ball, their equation 25.
+
+    It is that of every report: so one item of a user errs as the user's own mean does.
+    """
     half = math.lgamma((dimension + 1) / 2) - math.lgamma(dimension / 2 + 1)
     return 0.5 * math.sqrt(math.pi) * dimension * math.exp(half) / math.tanh(epsilon / 2)
-
-
-def ball_reports(values: Floats, epsilon: float, rng: np.random.Generator) -> Floats:
-    """Draw Duchi's report of each vector of the unit ball, their equation 25; its mean is the vector.
-
-    A report is a point of a sphere, on the side of the vector or of its opposite, more often on
-    that side by `e^epsilon`. So all reports have one length, `ball_reach`, and the mean of n of
-    them errs by `(reach^2 - |mean|^2) / n`, whether a user reports one item or its own mean.
-
-    Parameters
-    ----------
-    values : float array, shape (n, d)
-    epsilon : float
-    rng : numpy.random.Generator
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(1)
-    >>> reports = ball_reports(np.tile([0.6, 0.0], (100_000, 1)), 2.0, rng)
-    >>> reports.mean(axis=0).round(1) + 0.0, np.linalg.norm(reports, axis=1).std().round(9)
-    (array([0.6, 0. ]), np.float64(0.0))
-    """
-    # A corner of the sphere whose mean is the vector, at random its direction or the opposite.
-    length = np.linalg.norm(values, axis=1, keepdims=True)
-    some = np.zeros_like(values)
-    some[:, 0] = 1.0
-    direction = np.divide(values, length, out=some, where=length > 0)
-    direction *= np.where(rng.random(length.shape) < 0.5 * (1.0 + length), 1.0, -1.0)
-
-    # A random point, put on the vector's side, or with 1 / (1 + e^epsilon) on the other one.
-    point = rng.standard_normal(values.shape)
-    point /= np.linalg.norm(point, axis=1, keepdims=True)
-    side = np.sign((point * direction).sum(axis=1, keepdims=True))
-    kept = rng.random(length.shape) < 1.0 / (1.0 + math.exp(-epsilon))
-
-    return np.asarray(
-        ball_reach(values.shape[1], epsilon) * point * side * np.where(kept, 1.0, -1.0)
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,6 +124,7 @@ class NormalSamples:
     def draw(self, mean: Floats, count: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Sum and first sample, on the grid."""
         own = mean + self.stddev / np.sqrt(count) * rng.standard_normal(len(count))
+
         # Given the mean of a user's samples, each of them is normal around it.
         left = self.stddev * np.sqrt(1.0 - 1.0 / count)
         first = own + left * rng.standard_normal(len(count))

@@ -95,7 +95,8 @@ class RoundsConfig(WindowsConfig):
     Parameters
     ----------
     data : str
-        Law of the samples on [-1, 1]: `rademacher:mean | three:q | beta:a,b | bernoulli:p | normal:mean,sd`, as in
+        Law of the samples on [-1, 1]: `rademacher:mean | three:q | beta:a,b | bernoulli:p |
+        normal:mean,sd`, as in
         `parse_round_law`.
     between_users_law : str or None
         Law of users' own means around that of the data: `normal:SD | skewed:SD | far:SHARE`. The

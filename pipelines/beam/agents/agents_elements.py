@@ -387,7 +387,7 @@ class PartialReleases:
 def changes_in_turn(
     changes: Iterable[PartialReleases], turns: dict[int, int]
 ) -> tuple[list[PartialReleases], list[PartialReleases]]:
-    """Public: give changes whose turn it is, in their order and each once, and those that are early.
+    """Public: give changes whose turn it is, in order and each once, and those that are early.
 
     Their turns are noted in `turns`.
     """

@@ -144,7 +144,7 @@ class FitReleases(ShardTurns):
             encoded = self._partial.encode(whole)
             cells.joined.write(encoded)
 
-        self._known[cells.key] = encoded, whole
+        self._remember(cells.key, encoded, whole)
 
         if len(due) > 1:
             self._overtaken.inc(len(due) - 1)

@@ -239,7 +239,7 @@ class GatherShard(ShardTurns):
         )
 
         shard.save(journal)
-        self._known[cells.key] = journal.mark, shard
+        self._remember(cells.key, journal.mark, shard)
         group = cells.key % shard_groups(self._shards)
         yield with_window_time(
             self._windows.gathered(number), (group, Packed(self._partial.encode(told)))

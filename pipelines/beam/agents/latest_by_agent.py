@@ -77,7 +77,10 @@ class LatestOfShard:
 
     def _read(self, head: dict[str, Any], columns: Columns) -> None:
         reals = {name for name in columns if name in _REALS or columns[name].dtype.kind == "f"}
-        whole = {n: c.astype(np.float64 if n in reals else np.int64) for n, c in columns.items()}
+        whole: dict[str, Any] = {
+            name: column.astype(np.float64 if name in reals else np.int64)
+            for name, column in columns.items()
+        }
         own = {
             name.removeprefix(_OWN): whole.pop(name) for name in columns if name.startswith(_OWN)
         }

@@ -108,7 +108,7 @@ class ReleaseShard(ShardTurns):
         shard = self._shard(cells.key, journal, cells.ledger)
         shard.forget(element.agent, keyed_owner_words)
         journal.save(None, shard.to_bytes)
-        self._known[cells.key] = journal.mark, shard
+        self._remember(cells.key, journal.mark, shard)
 
     def when(self, number: int) -> Timestamp:
         """Give the time of a window's turn."""
@@ -144,7 +144,7 @@ class ReleaseShard(ShardTurns):
 
         # The shard is saved once a turn, as what changed or as a whole.
         shard.save(journal)
-        self._known[cells.key] = journal.mark, shard
+        self._remember(cells.key, journal.mark, shard)
         self._counters["agents"].inc(shard.agents.n_agents - known)
         self._lasted.update(round(1000 * (perf_counter() - began)))
 

@@ -107,6 +107,11 @@ class ShardTurns(KeyedStep):
 
         return make()
 
+    def _remember(self, key: int, mark: bytes, shard: Any) -> None:
+        """Keep a shard for its next turn; where there is one window, there is none."""
+        if self._windows.refresh is not None:
+            self._known[key] = mark, shard
+
 
 class WaitingTurns:
     """The ticks of a key, and the one timer that is set for them.

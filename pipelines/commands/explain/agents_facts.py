@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
     from meanstream.operators.agents.half_life_memory import KeptSums
     from meanstream.operators.agents.window_memory import KeptWindow
-    from meanstream.pipelines.options.agents_options import AgentsOptions, ExplainAgentsOptions
+    from meanstream.pipelines.options.agents_options import AgentsOptions
+    from meanstream.pipelines.options.store_agents_options import ExplainAgentsOptions
 
 ENDLESS_SHOWN = 100
 """Release by which noise that has a limit is near it."""

@@ -15,14 +15,14 @@ from meanstream.pipelines.options.typer_commands import takes_options
 
 ASKED_ROUNDS = (
     *("config", "store", "lower", "upper", "epsilon", "window", "json"),
-    *("estimator", "option", "users", "sizes", "registry"),
+    *("estimator", "option", "users", "sizes", "registry", "user_windows", "delta"),
 )
 """Options of a command line that asks about rounds; a file and the environment may give all
 others."""
 
 if TYPE_CHECKING:
-    from meanstream.pipelines.options.agents_options import ExplainAgentsOptions
     from meanstream.pipelines.options.rounds_options import ExplainRoundsOptions
+    from meanstream.pipelines.options.store_agents_options import ExplainAgentsOptions
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -69,7 +69,7 @@ def explain(
 
 @app.command("agents")
 @takes_options(
-    "agents_options:ExplainAgentsOptions", typed=(*ASKED, "memory", "quantiles", "registry")
+    "store_agents_options:ExplainAgentsOptions", typed=(*ASKED, "memory", "quantiles", "registry")
 )
 def explain_agents_command(options: ExplainAgentsOptions) -> None:
     """Explain agents: who is protected against whom and how much, the mechanisms and their noise, who sees what.

@@ -98,7 +98,8 @@ def promise_of_rounds(settings: RoundsSettings) -> list[PromiseFact]:
 
     facts = explain_rounds_facts(settings)
     windows = settings.windows
-    budget = settings.user_budget
+    shared = settings.user_windows
+    budget = settings.user_budget if shared is None else settings.epsilon
     values = "NOT its number" in facts["protects"]
     session = windows.kind == "session"
     central = facts["trust"] == "central"
@@ -115,7 +116,7 @@ def promise_of_rounds(settings: RoundsSettings) -> list[PromiseFact]:
             facts["total"]["epsilon"],
             facts["total"]["delta"],
             facts["odds"]["guessed_right"],
-            "in one window",
+            "in one window" if shared is None else "in all windows of a user together",
         ),
         PromiseFact(
             name="trust",
@@ -133,7 +134,9 @@ def promise_of_rounds(settings: RoundsSettings) -> list[PromiseFact]:
             name="window",
             value="sessions, whose first and last times are public" if session else every,
             loss=math.inf if session else -windows.period,
-            meaning="each window with a user's data costs that user epsilon again",
+            meaning="each window with a user's data costs that user epsilon again"
+            if shared is None
+            else f"{shared} windows of a user share epsilon",
         ),
         PromiseFact(
             name="overlap",
@@ -234,7 +237,10 @@ AGENTS_BEARING = _STREAM | {
 """Of `run agents`."""
 ROUNDS_BEARING = _STREAM | {
     **dict.fromkeys(("user",), Bearing.UNIT),
-    **dict.fromkeys(("window", "estimator", "option", "user_budget"), Bearing.PROMISE),
+    **dict.fromkeys(
+        ("window", "estimator", "option", "user_budget", "user_windows", "delta"),
+        Bearing.PROMISE,
+    ),
     **dict.fromkeys(("sink", "reports", "stages", "reports_only"), Bearing.PUBLIC),
     **dict.fromkeys(("dead_letters",), Bearing.PRIVATE),
     **dict.fromkeys(

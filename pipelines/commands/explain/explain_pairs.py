@@ -20,7 +20,7 @@ from meanstream.pipelines.options.agents_options import PAIRWISE
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 
 if TYPE_CHECKING:
-    from meanstream.pipelines.options.agents_options import ExplainAgentsOptions
+    from meanstream.pipelines.options.store_agents_options import ExplainAgentsOptions
 
 READERS = (1, 5, 50)
 """Readers who pool what they received of one agent."""

@@ -89,7 +89,8 @@ def registry_record_of_rounds(facts: dict[str, Any]) -> dict[str, Any]:
         f"held in steps of {bounds['resolution']:g}.",
         unit="one sample"
         if facts["privacy_unit"] == "sample"
-        else "all that one user sends within a window",
+        else f"all that one user sends within {total['user_windows'] or 'a'} "
+        f"window{'s' if total['user_windows'] else ''}",
         parameters={
             "epsilon": total["epsilon"],
             **({"delta": total["delta"]} if total["delta"] else {}),

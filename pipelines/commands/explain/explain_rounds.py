@@ -9,6 +9,8 @@ import inspect
 import sys
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from meanstream.operators.estimators.registry import LEARNING_ESTIMATOR, estimator_taken_for
 from meanstream.operators.forecast.rounds_forecast import CARRIED_SPREADS
 from meanstream.operators.noise.group_privacy import GROUPS
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from meanstream.pipelines.options.rounds_options import RoundsOptions
     from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 
+LATER = "later windows leave out the user's data"
 PREDICTION = (
     "users report in narrow windows what a slope times the forecast leaves of their means; the "
     "slope is 0 at first, then cov/var from reports on the bounds of earlier windows, and "
@@ -76,14 +79,38 @@ def explain_rounds_facts(settings: RoundsSettings) -> dict[str, Any]:
     facts = facts | explain_central_facts(settings, users) if settings.central else facts
     total = facts["total"]
     samples = facts["privacy_unit"] == "sample"
-    odds = explain_odds_of_rounds(samples=samples, epsilon=total["epsilon"], delta=total["delta"])
+    odds = explain_odds_of_rounds(
+        samples=samples,
+        epsilon=total["epsilon"],
+        delta=total["delta"],
+        shared=settings.window_budget,
+        gaussian=settings.gaussian,
+    )
     errors = explain_errors_of_rounds(settings, users, simulated_half_bounds(settings))
     strength = f"epsilon {total['epsilon']:g}" + (
         f", delta {total['delta']:g}" if total["delta"] else ""
     )
-    answer = explain_answer(_unit_of(facts), _adversary(settings), strength, odds)
+    unit = _unit_of(facts)
+    answer = explain_answer(
+        unit, _adversary(settings), strength, odds, windows=settings.user_windows
+    )
+
+    if settings.user_windows is not None:
+        facts |= _of_windows_together(facts, settings.user_windows)
 
     return {"answer": answer} | facts | {"odds": odds, "by_epsilon": errors}
+
+
+def _of_windows_together(facts: dict[str, Any], windows: int) -> dict[str, Any]:
+    """Say what is protected, and who neighbors are, where windows share a budget."""
+    within = f"within {windows:,} windows"
+    return {
+        "protects": facts["protects"].replace("within a window", within),
+        "neighboring": facts["neighboring"]
+        .replace("two windows that", "two streams that")
+        .replace("one user sent within them", f"one user sent {within}")
+        .replace("one user sent,", f"one user sent {within},"),
+    }
 
 
 def _unit_of(facts: dict[str, Any]) -> str:
@@ -122,8 +149,8 @@ def _facts(settings: RoundsSettings, estimator: Estimator, users: int) -> dict[s
             "windows": [
                 {
                     "windows": n,
-                    "epsilon": n * settings.epsilon,
-                    "delta": n * float(getattr(estimator, "delta", 0.0)),
+                    "epsilon": float(settings.spent_epsilon(np.array(n))),
+                    "delta": (1 if settings.user_windows else n) * _delta_of(settings, estimator),
                 }
                 for n in GROUPS
             ],
@@ -149,6 +176,13 @@ def _facts(settings: RoundsSettings, estimator: Estimator, users: int) -> dict[s
         },
         "users_who_differ": simulated_users_who_differ(settings, users),
     }
+
+
+def _delta_of(settings: RoundsSettings, estimator: Estimator) -> float:
+    """Delta of one window, or of all windows that share a budget."""
+    if settings.user_windows is not None:
+        return settings.user_delta
+    return float(getattr(estimator, "delta", 0.0))
 
 
 def _public(settings: RoundsSettings) -> str:
@@ -208,17 +242,25 @@ def _total(settings: RoundsSettings) -> dict[str, Any]:
     overlap = settings.windows.overlap
 
     # Without a budget for users each further window costs epsilon again.
-    if horizon is None:
+    if settings.user_windows is not None:
+        over_time = f"all of it for at most {horizon} windows; {LATER}"
+    elif horizon is None:
         over_time = (
             "epsilon times the number of windows with the user's data: no --user-budget is set"
         )
     else:
-        over_time = f"at most {horizon} windows; later windows leave out the user's data"
+        over_time = f"at most {horizon} windows; {LATER}"
+
+    over = "one report per user and window (local)"
+    if settings.user_windows is not None:
+        over = f"the reports of {horizon} windows of a user together (local)"
 
     return {
         "epsilon": settings.epsilon,
-        "delta": 0.0,
-        "over": "one report per user and window (local)",
+        "delta": settings.user_delta,
+        "over": over,
+        "user_windows": settings.user_windows,
+        "shared": settings.window_budget_text,
         "windows_per_sample": overlap,
         "user_budget": settings.user_budget,
         "over_time": over_time,
@@ -310,7 +352,6 @@ def explain_rounds_text(facts: dict[str, Any]) -> str:
     )
 
     # Lines in the order of the questions: what is protected, from whom, at which strength, how.
-    budget = "none" if total["user_budget"] is None else f"{total['user_budget']:g}"
     lines = [
         *explain_answer_lines(facts["answer"]),
         explain_unit_name(facts["name"]),
@@ -319,7 +360,7 @@ def explain_rounds_text(facts: dict[str, Any]) -> str:
         f"public          {facts['public']}",
         f"total           epsilon {total['epsilon']:g}, delta {total['delta']:g}: {total['over']}",
         f"                a sample is in {total['windows_per_sample']} window(s)",
-        f"                user budget {budget}: {total['over_time']}",
+        *_budget_lines(total),
         *_unit_lines(facts),
         *explain_odds_lines(facts["odds"]),
         _bounds_line(bounds),
@@ -337,6 +378,18 @@ def explain_rounds_text(facts: dict[str, Any]) -> str:
     ]
 
     return "\n".join(lines) + "\n"
+
+
+def _budget_lines(total: dict[str, Any]) -> list[str]:
+    """Say what all windows of a user may cost, and which noise keeps a budget that they share."""
+    if total["user_windows"] is not None:
+        return [
+            f"                user budget {total['epsilon']:g}: {total['over_time']}",
+            f"one budget      {total['shared']}",
+        ]
+
+    budget = "none" if total["user_budget"] is None else f"{total['user_budget']:g}"
+    return [f"                user budget {budget}: {total['over_time']}"]
 
 
 def _bounds_line(bounds: dict[str, Any]) -> str:
@@ -366,7 +419,8 @@ def _unit_lines(facts: dict[str, Any]) -> list[str]:
             f"                with finite arithmetic epsilon is at most {epsilon:.9g} and delta {delta:.3g}",
         )
 
-    grows = " (delta grows as epsilon does)" if unit["windows"][0]["delta"] else ""
+    each_costs = facts["total"]["user_windows"] is None and unit["windows"][0]["delta"]
+    grows = " (delta grows as epsilon does)" if each_costs else ""
     lines.append(f"                epsilon by a user's number of windows{grows}: {windows}")
     return [
         *lines,

@@ -133,7 +133,7 @@ def _config(settings: RoundsSettings, users: int, law: str | None, **changes: An
     plain: dict[str, Any] = {
         "estimator": settings.estimator,
         "users": users,
-        "epsilon": settings.epsilon,
+        "epsilon": settings.window_epsilon,
         "sizes": settings.sizes or SIZES,
         "data": "rademacher:0",
         "between_users_law": law,
@@ -185,7 +185,12 @@ def explain_central_facts(settings: RoundsSettings, users: int) -> dict[str, Any
     """Say what differs from rounds of local privacy, as plain data."""
     estimator: Any = settings.estimator_for(users)
     public_sizes = not estimator.protects_sizes
-    over = "one answer per window; a curator is trusted with every sample (central)"
+    answers = (
+        "one answer per window"
+        if settings.user_windows is None
+        else f"the answers of {settings.user_windows} windows of a user together"
+    )
+    over = f"{answers}; a curator is trusted with every sample (central)"
     described = estimator.describe()
     half = simulated_half_bounds(settings)
 
@@ -237,27 +242,36 @@ def _total(settings: RoundsSettings, estimator: Any, over: str) -> dict[str, Any
         f" and delta {estimator.delta:g}" if estimator.delta else ""
     )
     horizon = settings.horizon
+    later = "later windows leave out the user's data"
+
+    # A budget of all windows together, of a number of them, or none.
+    if settings.user_windows is not None:
+        over_time = f"all of it for at most {horizon} windows; {later}"
+    elif horizon is None:
+        over_time = f"{each} for each window with the user's data: no --user-budget is set"
+    else:
+        over_time = f"at most {horizon} windows of {each}; {later}"
 
     return {
         "epsilon": settings.epsilon,
-        "delta": float(estimator.delta),
-        "with_numerics": _with_numerics(estimator),
+        "delta": settings.delta,
+        "with_numerics": _with_numerics(settings, estimator),
         "over": over,
+        "user_windows": settings.user_windows,
+        "shared": settings.window_budget_text,
         "windows_per_sample": settings.windows.overlap,
         "user_budget": settings.user_budget,
-        "over_time": f"{each} for each window with the user's data: no --user-budget is set"
-        if horizon is None
-        else f"at most {horizon} windows of {each}; later windows leave out the user's data",
+        "over_time": over_time,
     }
 
 
-def _with_numerics(estimator: Any) -> dict[str, float]:
+def _with_numerics(settings: RoundsSettings, estimator: Any) -> dict[str, float]:
     """Add what finite arithmetic costs those who pay most.
 
     A larger epsilon, and a delta for tails that are cut.
     """
-    epsilon, delta = central_numeric_cost(estimator)
-    return {"epsilon": float(estimator.epsilon) + epsilon, "delta": float(estimator.delta) + delta}
+    epsilon, delta = central_numeric_cost(estimator, settings.window_budget)
+    return {"epsilon": settings.epsilon + epsilon, "delta": settings.delta + delta}
 
 
 def _releases(estimator: Any) -> list[dict[str, Any]]:
@@ -273,12 +287,18 @@ def _releases(estimator: Any) -> list[dict[str, Any]]:
             "epsilon": float(step.epsilon),
             "delta": float(step.delta),
             "paid_by_them_in_all": list(paid[step.payers]),
-            "noise": "none: it is public"
-            if step.payers == "nobody"
-            else "discrete Laplace, once, on exact sums",
+            "noise": _noise_of(step),
         }
         for number, step in enumerate(estimator.rounds)
     ]
+
+
+def _noise_of(step: Any) -> str:
+    if step.payers == "nobody":
+        return "none: it is public"
+    if getattr(step, "stddev", None) is None:
+        return "discrete Laplace, once, on exact sums"
+    return "Gaussian, once, on exact sums; (epsilon, delta) is of all windows together"
 
 
 def explain_central_lines(release: dict[str, Any]) -> list[str]:

@@ -87,6 +87,17 @@ class PlanOptions:
             first=True,
         ),
     ] = None
+    user_windows: Annotated[
+        int | None,
+        cli_option(
+            "Windows of a user that --epsilon and --delta pay for together, with the noise of least "
+            "variance. Default: each window costs epsilon.",
+            PRIVACY,
+        ),
+    ] = None
+    delta: Annotated[
+        float, cli_option("Privacy budget delta of the windows of --user-windows.", PRIVACY)
+    ] = 0.0
     target_half_width: Annotated[
         float | None,
         cli_option(
@@ -163,6 +174,8 @@ app.command("agents")(plan_agents)
             "level",
         ),
         *(
+            "user_windows",
+            "delta",
             "target_half_width",
             "dimension",
             "sparsity",
@@ -187,6 +200,7 @@ def plan_rounds(options: PlanOptions) -> None:
       meanstream plan rounds --users 4000 --epsilon 1 --sizes uniform:1,199 --lower -30 --upper 120
       meanstream plan rounds --config rounds.yaml --users 4000 --sizes uniform:1,199
       meanstream plan rounds --epsilon 1 --sizes flights.csv:tailnum --target-half-width 0.02 --json
+      meanstream plan rounds --users 4000 --epsilon 1 --delta 1e-6 --user-windows 52 --sizes point:9
       meanstream plan rounds --users 20000 --epsilon 1 --sizes point:100 --dimension 20 --radius 1
       meanstream plan rounds --users 20000 --epsilon 1 --sizes point:100 --dimension 200 --sparsity 4
       meanstream plan rounds --users 20000 --epsilon 1 --sizes point:100 --density --smoothness 2
@@ -224,6 +238,14 @@ def plan_options_with_store(options: PlanOptions) -> PlanOptions:
     names = ("epsilon", "lower", "upper", "sizes", "users", "between_users", "tails", "level")
     left = [name for name in names if getattr(options, name) == default[name]]
 
+    # Windows that share a budget do so with their epsilon and delta, or not at all.
+    shared: dict[str, Any] = {
+        "user_windows": settings.user_windows,
+        "delta": settings.user_delta,
+    }
+    if "epsilon" not in left or any(getattr(options, name) != default[name] for name in shared):
+        shared = {}
+
     with refusing_options():
         for name in ("lower", "upper"):
             require(
@@ -233,7 +255,7 @@ def plan_options_with_store(options: PlanOptions) -> PlanOptions:
                 str(options.store),
             )
 
-    return replace(options, **{name: getattr(settings, name) for name in left})
+    return replace(options, **{name: getattr(settings, name) for name in left}, **shared)
 
 
 def forecast_of_plan(
@@ -251,11 +273,33 @@ def forecast_of_plan(
 
     # Without a question of the family it is one mean.
     if all(value in (None, False) for value in family.values()):
-        return forecast_rounds(users=users, sizes=sizes, tails=options.tails, **common)
+        return forecast_rounds(
+            users=users,
+            sizes=sizes,
+            tails=options.tails,
+            user_windows=options.user_windows,
+            delta=options.delta,
+            **common,
+        )
+
+    if options.user_windows is not None or options.delta:
+        raise BadOption("user_windows must be left out for a vector, a density or a mixture")
     if options.tails is not None:
         raise BadOption("tails must be left out for a vector, a density or a mixture")
 
     return forecast_family(FamilyAsk(users=users, sizes=sizes, **common, **family))
+
+
+def _title(found: Forecast) -> str:
+    """Say what is predicted, for whom, at which budget."""
+    of = ""
+    budget = f"epsilon {found.epsilon:g}"
+    if found.user_windows is not None:
+        of = " of one window"
+        delta = f", delta {found.delta:g}" if found.delta else ""
+        budget += f"{delta} for {found.user_windows:,} windows together"
+
+    return f"{found.users:,} users, {budget}: predicted {found.level:.0%} intervals{of}"
 
 
 def _print_table(found: Forecast) -> None:
@@ -264,9 +308,7 @@ def _print_table(found: Forecast) -> None:
     from rich.table import Table
 
     # The best first; those that were taken are bold.
-    title = (
-        f"{found.users:,} users, epsilon {found.epsilon:g}: predicted {found.level:.0%} intervals"
-    )
+    title = _title(found)
     table = Table(title=title, title_justify="left")
     table.add_column("estimator")
 
@@ -309,6 +351,7 @@ def _print_table(found: Forecast) -> None:
         found.sentence,
         found.carried_sentence,
         found.curator_sentence,
+        found.budget_sentence,
         *_error_lines(found),
         found.warning,
     ):

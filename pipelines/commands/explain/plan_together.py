@@ -186,6 +186,19 @@ def _of_rounds(path: Path, options: RoundsOptions) -> Part:
     from meanstream.pipelines.commands.explain.explain_rounds import USERS
 
     settings = options.settings()
+    shared = settings.window_budget
+    if shared is not None:
+        stddev = shared.gaussian_stddev
+        return Part(
+            config=str(path),
+            name=options.name,
+            unit=f"{shared.windows} windows of a user together",
+            epsilon=settings.epsilon,
+            delta=settings.user_delta,
+            mu=math.sqrt(shared.windows) / stddev if settings.gaussian and stddev else None,
+            slack=0.0,
+        )
+
     delta = float(getattr(settings.estimator_for(settings.users or USERS), "delta", 0.0))
     budget = options.user_budget
 

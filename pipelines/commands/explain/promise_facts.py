@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from meanstream.operators.agents.agents_settings import AgentsSettings
     from meanstream.operators.collaboration.covariates.covariate_design import AgentCovariates
+    from meanstream.operators.noise.window_budget import WindowBudget
     from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 
 
@@ -52,7 +53,13 @@ SURE = 0.9995
 
 
 def explain_answer(
-    unit: str, adversary: str, total: str, odds: dict[str, Any], *, per_person: int | None = None
+    unit: str,
+    adversary: str,
+    total: str,
+    odds: dict[str, Any],
+    *,
+    per_person: int | None = None,
+    windows: int | None = None,
 ) -> dict[str, str]:
     """Answer three questions about a configuration in a sentence or two each.
 
@@ -71,14 +78,22 @@ def explain_answer(
         "all releases" if unit in ("sample", "person") else "all that is published of a window"
     )
 
+    ten_windows = f"In one window the same. If one user is in ten windows: {ten}."
+
+    # A budget of several windows holds for all that is published of them.
+    if windows is not None:
+        what = what.replace("within a window", f"within {windows:,} windows")
+        sources = f"all that is published of these {windows:,} windows"
+        ten_windows = f"Later windows leave out a user's data. In one window alone: {ten}."
+
     return {
         "protected": f"{what}, against {adversary}, even if they know all other samples.",
         "how_much": f"{total}: from {sources} they guess {guess} {once}.",
         "ten_samples": {
             "sample": f"If one person contributed ten samples: {ten}.",
             "person": f"In one agent the same (at most {per_person} count). If one person is in ten agents: {ten}.",
-            "window": f"In one window the same. If one user is in ten windows: {ten}.",
-            "values": f"In one window the same. If one user is in ten windows: {ten}.",
+            "window": ten_windows,
+            "values": ten_windows,
         }[unit],
     }
 
@@ -219,8 +234,26 @@ def explain_odds_of_agents(settings: AgentsSettings) -> dict[str, Any]:
     return facts | {"guessed_right": settings.guessed_right}
 
 
-def explain_odds_of_rounds(*, samples: bool, epsilon: float, delta: float) -> dict[str, Any]:
-    """Say the same of rounds, where a sample is protected or all that a user sends within a window."""
+def explain_odds_of_rounds(
+    *,
+    samples: bool,
+    epsilon: float,
+    delta: float,
+    shared: WindowBudget | None = None,
+    gaussian: bool = False,
+) -> dict[str, Any]:
+    """Say the same of rounds, where a sample is protected or all that a user sends within a window.
+
+    Where windows share a budget: of all of them, and of one alone.
+    """
+    if shared is not None:
+        stddev = shared.gaussian_stddev
+        mu = math.sqrt(shared.windows) / stddev if gaussian and stddev is not None else None
+        one_mu = None if mu is None else mu / math.sqrt(shared.windows)
+        alone = (shared.each, 0.0, None) if mu is None else (epsilon, delta, one_mu)
+        several = f"{shared.windows} windows of a user"
+        return _odds(several, (epsilon, delta, mu), "one of them", alone)
+
     of, several = ("a sample", "samples") if samples else ("a user's window", "windows")
     guarantee = (GROUP * epsilon, min(GROUP * delta, 0.5), None)
     return _odds(of, (epsilon, delta, None), f"{GROUP} {several} of one user", guarantee)

@@ -42,6 +42,7 @@ FLAGS = (
     "upper",
     "epsilon",
     "user_budget",
+    "user_windows",
     "name",
     "estimator",
     "mode",
@@ -85,6 +86,10 @@ def report_of_rounds(path: Path, ledger: LedgerReport) -> ReportPage:
         if settings.user_budget is None
         else f"the budget is {settings.user_budget:g}."
     )
+    if settings.user_windows is not None:
+        shared = f"{settings.user_windows:,} windows together"
+        limit = f"the budget is epsilon {settings.epsilon:g} for {shared}."
+
     text = f"{most}; {limit} {settings.protected}"
 
     parts.append(
@@ -102,6 +107,7 @@ def report_of_rounds(path: Path, ledger: LedgerReport) -> ReportPage:
     parts.append(ReportPart(title="Privacy promise", lines=lines, aligned=True))
     own = "".join(f" --option {name}={value}" for name, value in settings.options.items())
     flags = {name: getattr(settings, name) for name in FLAGS}
+    flags |= {"delta": settings.user_delta or None}
 
     if settings.categories is not None:
         flags |= {"lower": None, "upper": None}

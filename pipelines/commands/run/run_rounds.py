@@ -188,7 +188,22 @@ def _run_here(options: RoundsOptions) -> dict[str, Any]:
     with ending_run():
         write_private_figures(options.private_figures, private_rounds_figures(stats))
 
-    return rounds_summary(stats, central=options.settings().central)
+    settings = options.settings()
+    if stats.over_budget and settings.user_windows is not None:
+        _log.warning("%s", _way_out(settings, stats.over_budget))
+
+    return rounds_summary(stats, central=settings.central)
+
+
+def _way_out(settings: RoundsSettings, over_budget: int) -> str:
+    """Say why data was left out, and what brings it back."""
+    windows = settings.user_windows
+    paid = f"the {windows} windows that epsilon {settings.epsilon:g} pays for"
+    return (
+        f"{over_budget:,} times a user's data did not enter: the user has been in {paid}. "
+        "For later windows begin a deployment with another --name and --store; its epsilon adds "
+        "to this one"
+    )
 
 
 def rounds_summary(stats: RoundsStats, *, central: bool = False) -> dict[str, Any]:
@@ -278,6 +293,8 @@ def dry_run_rounds(options: RoundsOptions) -> None:
         "epsilon": settings.epsilon,
         "window": settings.window,
         "user_budget": settings.user_budget,
+        "user_windows": settings.user_windows,
+        "delta": settings.user_delta,
     }
     dry_run_facts(facts, _fact_text, as_json=options.json)
 
@@ -298,6 +315,11 @@ def _store(options: RoundsOptions, settings: RoundsSettings) -> dict[str, Any]:
 def _fact_text(fact: Any) -> str:
     if not isinstance(fact, dict):
         return str(fact)
+
+    if fact.get("user_windows") is not None:
+        delta = f", delta {fact['delta']:g}" if fact["delta"] else ""
+        what = f"all that a user sends in {fact['user_windows']} windows of {fact['window']}"
+        return f"epsilon {fact['epsilon']:g}{delta} for {what} together"
 
     if "window" in fact:
         limit = (

@@ -260,7 +260,7 @@ class _Shards:
 
         # The same command, with the shard's own options: each may be given once.
         typed = _without(sys.argv[1:], ["shards", *self._ports])
-        module = "meanstream.pipelines.commands.run.shard_process"
+        module = "meanstream.pipelines.commands.shard_process"
         parent = [str(os.getpid()), self._run, str(self._count)]
         child = subprocess.Popen(  # noqa: S603 - our own program
             [sys.executable, "-m", module, *parent, *typed, *own],

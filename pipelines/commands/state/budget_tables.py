@@ -27,6 +27,7 @@ from meanstream.streaming.events.times import iso_time
 from meanstream.streaming.own_paths import stores_at
 from meanstream.streaming.rounds.rounds_budget import (
     RoundsBudgets,
+    RoundsBudgetSummary,
     has_rounds_budget,
     rounds_budgets,
 )
@@ -109,18 +110,29 @@ def _show_rounds(found: RoundsBudgets, user: str | None, *, as_json: bool) -> No
 
     whole = found.summary
     paid = "reports" if whole.trust == "local" else "charges"
-    sys.stdout.write(f"{'user':<24} {paid:>7} {'epsilon':>9} {'remaining':>9}\n")
+    remaining = "remaining" if whole.user_windows is None else "windows"
+    sys.stdout.write(f"{'user':<24} {paid:>7} {'epsilon':>9} {remaining:>9}\n")
 
     for row in rows:
         left = "-" if row.remaining is None else f"{row.remaining:g}"
+        left = left if row.windows_left is None else f"{row.windows_left:,}"
         sys.stdout.write(f"{printable(row.user):<24} {row.reports:>7} {row.spent:>9g} {left:>9}\n")
 
     if user is None:
-        limit = "no limit" if whole.user_budget is None else f"{whole.user_budget:g} each"
-        sys.stdout.write(
-            f"{whole.users:,} users: {whole.reports:,} {paid}, at most epsilon {whole.spent_max:g} spent "
-            f"(budget: {limit}), {whole.at_budget:,} users cannot pay for another {paid[:-1]}\n"
-        )
+        sys.stdout.write(_rounds_sentence(whole, paid))
+
+
+def _rounds_sentence(whole: RoundsBudgetSummary, paid: str) -> str:
+    """Say what all users of rounds have spent together."""
+    limit = "no limit" if whole.user_budget is None else f"{whole.user_budget:g} each"
+    if whole.user_windows is not None:
+        delta = f", delta {whole.delta:g}" if whole.delta else ""
+        limit = f"epsilon {whole.epsilon:g}{delta} for {whole.user_windows:,} windows together"
+
+    return (
+        f"{whole.users:,} users: {whole.reports:,} {paid}, at most epsilon {whole.spent_max:g} spent "
+        f"(budget: {limit}), {whole.at_budget:,} users cannot pay for another {paid[:-1]}\n"
+    )
 
 
 def _table(rows: list[AgentBudget], ends: Mapping[str, float | None]) -> list[str]:

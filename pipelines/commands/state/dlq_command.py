@@ -12,7 +12,7 @@ from meanstream.pipelines.options.declaration import INPUT, OUTPUT, cli_option
 from meanstream.pipelines.options.typer_commands import takes_options
 
 if TYPE_CHECKING:
-    from meanstream.pipelines.options.agents_options import ReplayOptions
+    from meanstream.pipelines.options.store_agents_options import ReplayOptions
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -90,7 +90,7 @@ def dlq_show(
 
 @app.command("replay")
 @takes_options(
-    "agents_options:ReplayOptions",
+    "store_agents_options:ReplayOptions",
     typed=(
         *("config", "store", "source", "from_", "reason", "dead_letters", "sink", "secret_file"),
         *("dry_run", "json", "quiet"),

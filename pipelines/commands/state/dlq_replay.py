@@ -30,7 +30,7 @@ from meanstream.streaming.store.source_identity import source_identity_of
 from meanstream.streaming.store.state_store import Store, StoreError
 
 if TYPE_CHECKING:
-    from meanstream.pipelines.options.agents_options import ReplayOptions
+    from meanstream.pipelines.options.store_agents_options import ReplayOptions
     from meanstream.streaming.store.deployment_store import Deployment
 
 

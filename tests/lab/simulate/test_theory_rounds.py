@@ -7,6 +7,7 @@ import math
 
 import pytest
 
+from meanstream.lab.simulate.theory_command import BoundsOptions
 from meanstream.pipelines.commands import main
 
 
@@ -77,3 +78,34 @@ def test_text_has_the_status_of_constants(command) -> None:
 )
 def test_bad_options_are_one_line_and_exit_code_2(command, arguments: str, line: str) -> None:
     assert command(arguments) == (2, "", f"meanstream: {line}\n")
+
+
+def test_windows_of_appendix_g_against_enumeration_and_each_other() -> None:
+    options = BoundsOptions(users=200, samples=40, mean=0.3, between_users=0.05)
+    bounds = {
+        bound.quantity: bound.value
+        for bound in options.bounds()
+        if bound.statement in {"App. G", "App. C"}
+    }
+    failure = 0.1 / 400
+
+    # Every count of 40 samples of 0 or 1, by its distance from the mean.
+    chance = {count: math.comb(40, count) * 0.3**count * 0.7 ** (40 - count) for count in range(41)}
+    distances = sorted({abs(count / 40 - 0.3) for count in range(41)})
+    reached = [
+        distance
+        for distance in distances
+        if sum(p for count, p in chance.items() if abs(count / 40 - 0.3) >= distance - 1e-12)
+        > failure
+    ]
+    assert bounds["f_Bin at the median size"] == pytest.approx(max(reached), abs=1e-6)
+    assert bounds["f_Bin at the median size"] < bounds["the same by Bernstein's inequality"]
+    assert bounds["the same by Chernoff's bound"] == pytest.approx(
+        math.sqrt(0.9 * math.log(2 / failure) / 40)
+    )
+
+    # Of 200 users none strays further, but with 2 failures in 20 halves: tails by hand.
+    exponential = bounds["f_D, users' own means of an exponential law"] / 0.05
+    normal = bounds["f_D, users' own means of a normal law"] / 0.05
+    assert 200 * math.exp(-(exponential + 1)) == pytest.approx(0.05)
+    assert 200 * math.erfc(normal / math.sqrt(2)) == pytest.approx(0.05)

@@ -11,7 +11,7 @@ import pytest
 
 from meanstream.lab.reproduce.kent_curves import kent_curves_ball_error
 from meanstream.lab.simulation.kent_schemes import (
-    ball_reports,
+    ball_reach,
     item_level_reach,
     item_level_sparse_error,
     phase_transition_error,
@@ -56,6 +56,31 @@ def test_the_item_level_is_no_worse_than_saying_nothing() -> None:
     errors = [item_level_sparse_error(d, 4.0, 10 * d * math.log(d), signal) for d in (100, 1000)]
     assert 0.5 < errors[0] < errors[1] < 1.0
     assert item_level_sparse_error(1000, 0.1, 1000, signal) == pytest.approx(1.0, abs=0.01)
+
+
+def ball_reports(values: np.ndarray, epsilon: float, rng: np.random.Generator) -> np.ndarray:
+    """Draw Duchi's reports of vectors of the unit ball, their equation 25; the mean is the vector.
+
+    A report is a point of a sphere, on the side of the vector or of its opposite, more often on
+    that side by `e^epsilon`. So all reports have one length, `ball_reach`, and the mean of n of
+    them errs by `(reach^2 - |mean|^2) / n`, whether a user reports one item or its own mean.
+    """
+    # A corner of the sphere whose mean is the vector, at random its direction or the opposite.
+    length = np.linalg.norm(values, axis=1, keepdims=True)
+    some = np.zeros_like(values)
+    some[:, 0] = 1.0
+    direction = np.divide(values, length, out=some, where=length > 0)
+    direction *= np.where(rng.random(length.shape) < 0.5 * (1.0 + length), 1.0, -1.0)
+
+    # A random point, put on the vector's side, or with 1 / (1 + e^epsilon) on the other one.
+    point = rng.standard_normal(values.shape)
+    point /= np.linalg.norm(point, axis=1, keepdims=True)
+    side = np.sign((point * direction).sum(axis=1, keepdims=True))
+    kept = rng.random(length.shape) < 1.0 / (1.0 + math.exp(-epsilon))
+
+    return np.asarray(
+        ball_reach(values.shape[1], epsilon) * point * side * np.where(kept, 1.0, -1.0)
+    )
 
 
 @pytest.mark.parametrize("length", [0.0, 0.5, 1.0])

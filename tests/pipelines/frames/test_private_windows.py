@@ -143,6 +143,8 @@ def test_an_empty_frame_has_no_window() -> None:
         ({"estimator": "kent.density", "users": 500}, "estimator must be one of one mean"),
         ({"estimator": "guess"}, "estimator must"),
         ({"epsilon": 0.0}, "epsilon must"),
+        ({"delta": 1e-6}, "delta must be left out without user_windows"),
+        ({"user_windows": 3, "user_budget": 2.0}, "user_budget must be left out with user_windows"),
         ({"name": None}, "name must be given with secret"),
         ({"secret": "x"}, "secret must"),
     ],
@@ -155,11 +157,31 @@ def test_a_refusal_names_the_rule(changes: dict[str, Any], said: str) -> None:
 def test_a_setting_that_nobody_has_is_told_by_the_name_of_the_function() -> None:
     with pytest.raises(
         TypeError,
-        match=r"^private_windows\(\) got an unexpected argument 'delta': the estimator has",
+        match=r"^private_windows\(\) got an unexpected argument 'person': by= is the person here",
     ):
         meanstream.private_windows(
-            None, by="u", value="v", time="t", window="1d", lower=0, upper=1, epsilon=1, delta=1e-6
+            None, by="u", value="v", time="t", window="1d", lower=0, upper=1, epsilon=1, person="p"
         )
+
+
+def test_windows_share_one_budget_and_the_result_says_so() -> None:
+    asked = {**ASKED, "central": True, "user_windows": 20, "delta": 1e-6}
+    found = meanstream.private_windows(TABLE, **asked)
+    assert found.notes[0].startswith("epsilon 1, delta 1e-06 for 20 windows of a user together.")
+    assert "its data does not enter later windows" in found.notes[0]
+    assert "Gaussian noise, of 2.2 times less variance than Laplace" in found.notes[2]
+    assert "protected       Everything that one user sends within 20 windows" in found.explain()
+
+    # Two of three days: nobody enters the third one.
+    short = meanstream.private_windows(TABLE, **{**asked, "user_windows": 2}).to_arrow()
+    assert short.column("users").to_pylist() == [300, 300, 0]
+    assert short.column("refused").to_pylist() == [0, 0, 300]
+
+    # The intervals of twenty windows are nearer than those of a twentieth of epsilon each.
+    shared = found.to_arrow().column("stderr").to_numpy()
+    apart = {**ASKED, "central": True, "epsilon": 1.0 / 20}
+    alone = meanstream.private_windows(TABLE, **apart).to_arrow().column("stderr").to_numpy()
+    assert (shared < 0.9 * alone).all()
 
 
 def test_a_result_says_that_calls_add_up() -> None:

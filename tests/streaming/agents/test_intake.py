@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.streaming.engine.engine_intake import Intake
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.engine_stats import EngineStats
-from meanstream.streaming.events.event_columns import Rejects
+from meanstream.streaming.events.event_columns import Rejects, SampleColumns
 from tests.streaming.support.scripted_source import ScriptedSource
 
 LATENESS = 3.0
@@ -62,15 +64,19 @@ def test_what_is_not_used_is_told_with_its_reason_and_its_place() -> None:
     assert rejects.position[:2] == samples.position[[0, 2]].tolist()
 
 
-def test_an_agent_keeps_its_number_where_the_source_begins_its_names_again() -> None:
+def test_an_agent_keeps_its_number_whichever_directory_of_names_it_comes_with() -> None:
     options = EngineOptions(allowed_lateness=LATENESS, quorum=1)
     intake = Intake(SETTINGS.grid, options, "script", EngineStats())
-    numbers = []
-    for names in (["ann", "bob"], ["eve", "bob"], ["dan", "eve", "ann"]):
-        rows = [(name, 5.0, 100.0) for name in names]
-        samples = ScriptedSource(rows).next_batch(len(rows)).samples
+    directories = (["ann", "bob", "dan"], ["eve", "bob", "dan"], ["fay", "dan", "ann"])
+    turns = ((0, 2), (1, 3), (0, 3), (2, 3), (0, 3))
+    for turn, (which, rows) in enumerate(turns):
+        agent = np.arange(rows)
+        time = np.full(rows, 100.0 + 10 * turn)
+        samples = SampleColumns(
+            directories[which], agent, np.full(rows, 5.0), time, None, rows * turn + agent
+        )
         intake.admit(samples, Rejects(), 1e6)
-        numbers.append(intake.due([0], ended=True).agent.tolist())
 
-    assert intake.names == ["ann", "bob", "eve", "dan"]
-    assert numbers == [[0, 1], [2, 1], [3, 2, 0]]
+    assert intake.names == ["ann", "bob", "eve", "dan", "fay"]
+    numbers = [0, 1, 2, 1, 3, 0, 1, 3, 4, 3, 0, 0, 1, 3]
+    assert intake.due([0], ended=True).agent.tolist() == numbers

@@ -43,8 +43,13 @@ def test_each_window_has_its_quantiles_within_the_bounds(tmp_path: Path) -> None
     )  # one report of each user and window
 
 
-@pytest.mark.parametrize("estimator", ["quantile_tree", "quantile_search"])
-def test_many_users_are_answered_within_the_interval(tmp_path: Path, estimator: str) -> None:
+@pytest.mark.parametrize(
+    ("estimator", "widest"), [("quantile_tree", 1.5), ("quantile_search", 4.0)]
+)
+def test_many_users_are_answered_within_the_interval(
+    tmp_path: Path, estimator: str, widest: float
+) -> None:
+    """Three quantiles share the users of a search: its intervals are longer."""
     rng = np.random.default_rng(4)
     own = rng.gamma(3.0, 1.0, 5000)
     stream = [
@@ -57,7 +62,7 @@ def test_many_users_are_answered_within_the_interval(tmp_path: Path, estimator: 
     (answer,) = world.events("means")
     for probability, (lower, upper) in zip(WANTED, answer["interval"], strict=True):
         assert lower <= np.quantile(own.clip(0, 10), probability) <= upper
-        assert upper - lower < 1.5
+        assert upper - lower < widest
 
 
 @pytest.mark.parametrize("estimator", ["quantile_tree", "quantile_search"])

@@ -353,6 +353,7 @@ def test_a_sample_is_checked() -> None:
 
 
 def test_a_number_that_many_events_share_is_written_as_each_of_them() -> None:
+    same = dict.fromkeys(Release.model_fields)
     zeros = np.zeros(BLOCK + 2)
     minus = np.where(np.arange(len(zeros)) % 2, -0.0, 0.0)
     votes = np.zeros((len(zeros), 2), np.int64)
@@ -368,7 +369,7 @@ def test_a_number_that_many_events_share_is_written_as_each_of_them() -> None:
                 {"number": votes[:, 0], "counts": votes}, {"noise_variance": 0.5}
             ),
         }
-        return encode_columns_as_lines(Release, columns, {}).lines[number]
+        return encode_columns_as_lines(Release, columns, same).lines[number]
 
     shared = msgspec.json.decode(line(0, 0.0))
     assert (shared["n"], shared["mean"], shared["noise_variance"]) == (3, 0.0, 1e-7)

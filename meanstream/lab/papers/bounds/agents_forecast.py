@@ -16,7 +16,7 @@ import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 from scipy.special import gammaln, ndtr, ndtri
 
-from meanstream.lab.papers.colme.consensus import consensus_worth
+from meanstream.lab.papers.colme.consensus import consensus_worth, hashed_classes
 from meanstream.lab.papers.colme.statistic import statistic_variance_table
 from meanstream.operators.agents.release_times import (
     Counts,
@@ -140,11 +140,12 @@ def consensus_with_known_classes(
 
     Parameters are those of `oracle_broadcast`. Without one's own release the others' mixture has
     the variance `V sum_b (W^8)_ab^2 / (1 - (W^8)_aa)^2`, b other than a. It is averaged over agents
-    of fixed random placements.
+    of fixed placements, by a public hash.
     """
-    rng = np.random.default_rng(0)
-    placements = [rng.integers(0, classes, agents) for _ in range(max(_PLACED // agents, 1))]
-    worth = np.concatenate([consensus_worth(label) for label in placements])
+    placements = range(max(_PLACED // agents, 1))
+    labels = [hashed_classes(agents, classes, placement) for placement in placements]
+    worth = np.concatenate([consensus_worth(label) for label in labels])
+
     own = np.asarray(t) / sample_variance
     heard = np.multiply.outer(_broadcast_precision(t, table, schedule), worth)
 
@@ -360,11 +361,12 @@ def better_together_from(gain: Callable[[Ints], Floats], steps: int) -> int | No
 
     Examples
     --------
-    >>> better_together_from(lambda t: t - 379.5, 500), better_together_from(lambda t: t - 379.5, 30000)
-    (380, 380)
+    >>> [better_together_from(lambda t: t - 379.5, steps) for steps in (500, 30_000, 300)]
+    [380, 380, None]
     """
     grid = np.unique(np.geomspace(2, steps, _TIMES).round().astype(np.int64))
     losses = np.flatnonzero(gain(grid) <= 0)
+
     if not len(losses):
         return 2
     if losses[-1] == len(grid) - 1:
@@ -532,8 +534,12 @@ def forecast_agents_table(
     releases, variance = _first_agent(t, schedule, agents, table)
     tested: dict[str, Any] = {}
     if schedule not in SCHEDULES:
-        times = _broadcast_times(schedule)
-        tested["consensus"] = consensus_with_known_classes(t, **ask, schedule=times).tolist()  # type: ignore[arg-type]
+        mixed = consensus_with_known_classes(
+            t,
+            schedule=_broadcast_times(schedule),
+            **ask,  # type: ignore[arg-type]
+        )
+        tested["consensus"] = mixed.tolist()
 
     if means is not None and schedule == "round_robin":
         tested = _tested(

@@ -14,15 +14,21 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import bdtr, bdtrc, ndtri
 
 from meanstream.lab.papers.bounds.bound import Bound, Paper
-from meanstream.lab.papers.cummings.grid import FAILURE, window_size_bound
+from meanstream.lab.papers.cummings.grid import (
+    FAILURE,
+    window_sampling_bound,
+    window_size_bound,
+)
 from meanstream.operators.records import Floats
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 
 C = 7680.0
 """The constant of Theorem 4.1 at the end of its proof."""
 _THRESHOLDS = 200
+_HALVINGS = 40
 _CUMMINGS = Paper("Cummings")
 
 
@@ -117,6 +123,77 @@ def cummings_halved_variance(problem: CummingsProblem) -> float:
     return variance / half + 2.0 * (width / (half * problem.epsilon)) ** 2
 
 
+def exact_binomial_tail(size: int, mean: float, failure: float) -> float:
+    """Find f_Bin: what means of so many samples of 0 or 1 stray beyond with at most this chance.
+
+    Appendix G: the infimum of `a` with `P(|x / k - p| >= a) <= failure`.
+
+    Examples
+    --------
+    >>> round(exact_binomial_tail(1, 0.5, 0.5), 6), round(exact_binomial_tail(100, 0.5, 0.05), 2)
+    (0.5, 0.1)
+    """
+
+    def beyond(distance: float) -> float:
+        least = math.ceil(size * (mean + distance)) - 1
+        most = math.floor(size * (mean - distance))
+        above = float(bdtrc(least, size, mean)) if least < size else 0.0
+        return above + (float(bdtr(most, size, mean)) if most >= 0 else 0.0)
+
+    low = 0.0
+    high = 1.0
+
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        if beyond(middle) <= failure:
+            high = middle
+        else:
+            low = middle
+
+    return high
+
+
+def _windows(problem: CummingsProblem) -> list[Bound]:
+    """Evaluate what the windows of Algorithms 2 and 3 are made of, at the median size."""
+    k = problem.size_at(0.5)
+    n = problem.users
+    p = min(problem.mean, 1.0 - problem.mean)
+    failure = FAILURE / (2 * n)
+    log = math.log(2.0 / failure)
+    chernoff = math.sqrt(3.0 * p * log / k)
+
+    of_users = "f_D, users' own means of {} law"
+    rows = [
+        _CUMMINGS.explicit(
+            "App. G", "f_Bin at the median size", exact_binomial_tail(k, p, failure)
+        ),
+        _CUMMINGS.explicit(
+            "App. G",
+            "the same by Bernstein's inequality",
+            float(window_sampling_bound(k, p, failure)),
+            note="what the estimators use",
+        ),
+        _CUMMINGS.explicit(
+            "App. C",
+            "the same by Chernoff's bound",
+            chernoff,
+            holds=chernoff <= p,
+            note="sqrt(3 p ln(2/beta)/k), for deviations up to p",
+        ),
+    ]
+    if not problem.between_users:
+        return rows
+
+    # Of n users, each on one side of the exponential law; its other side has an end.
+    exponential = max(math.log(2.0 * n / FAILURE) - 1.0, 1.0)
+    normal = -float(ndtri(FAILURE / (4 * n)))
+    laws = {"a normal": normal, "an exponential": exponential}
+    return rows + [
+        _CUMMINGS.explicit("App. G", of_users.format(law), problem.between_users * deviations)
+        for law, deviations in laws.items()
+    ]
+
+
 def cummings_theorems(problem: CummingsProblem) -> list[Bound]:
     """Evaluate the statements of the paper for a law of sizes."""
     ideal = cummings_ideal_variance(problem)
@@ -153,6 +230,7 @@ def cummings_theorems(problem: CummingsProblem) -> list[Bound]:
             "Theorem 5.1", "lower bound, unbiased estimators", ideal, note="without logarithms"
         ),
         _corollary_55(problem),
+        *_windows(problem),
     ]
 
 

@@ -225,14 +225,16 @@ class MessagePassing(Consensus):
 
     References
     ----------
-    Galante, Neglia, Leonardi, "Scalable decentralized algorithms for online personalized mean estimation",
-    arXiv 2402.12812: B-ColME.
+    Galante, Neglia, Leonardi, "Scalable decentralized algorithms for online personalized mean
+    estimation", arXiv 2402.12812: B-ColME.
     """
 
     name: ClassVar[str] = "message_passing"
 
     def _mixed(self, edges: PartnerEdges, mean: Floats, variance: Floats, noise: Floats) -> Floats:
         n = len(mean)
+
+        # Who is within reach of whom, each of itself too.
         links: Any = _mixing_matrix(edges, n).astype(np.bool_)
         reached = links
         for _ in range(HOPS - 1):
@@ -405,7 +407,7 @@ def _mixed(edges: PartnerEdges, mean: Floats, variance: Floats, noise: Floats) -
 
 
 def consensus_worth(label: Ints, partners: int = 10) -> Floats:
-    """Count how many releases of equal variance each agent's class is worth to it, if classes are known.
+    """Count how many equal releases each agent's class is worth to it, if classes are known.
 
     Parameters
     ----------
@@ -422,11 +424,19 @@ def consensus_worth(label: Ints, partners: int = 10) -> Floats:
     """
     n = len(label)
     edges = partner_edges(np.arange(n), partners)
+
     same = label[edges.one] == label[edges.other]
     of_class = PartnerEdges(edges.one[same], edges.other[same])
     _, variance, _, _ = _mixed(of_class, np.zeros(n), np.ones(n), np.zeros(n))
 
     return np.asarray(1 / variance)
+
+
+def hashed_classes(agents: int, classes: int, placement: int) -> Ints:
+    """Place agents in equally likely classes, by a public hash that no edge depends on."""
+    agent = np.arange(agents, dtype=np.uint64)
+    word = agent << np.uint64(16) | np.uint64(1 << 15 | placement)
+    return np.asarray(_scrambled(word) % np.uint64(classes), np.int64)
 
 
 def _mixing_matrix(edges: PartnerEdges, n: int) -> csr_array:

@@ -297,24 +297,17 @@ class PairwiseAgents:
         asked = self._schedule.ask(first, pair["accepted"], self._state["schedule"], len(values))
         second = None if variance_fresh is None else variance_fresh[:, asked.asker]
         value, variance = self._query(asked, own, fresh[:, asked.asker], second)
-        away = None if lost is None else lost[:, asked.asker]
-
-        def put(name: str, received: Floats | Bools) -> None:
-            if away is not None:
-                before = pair[name][asked.rows].reshape(away.shape)
-                received = np.where(away, before, received)
-
-            asked.put(pair[name], received)
-
-        put("value", value)
-        put("precision", 1 / variance)
+        lost = None if lost is None else lost[:, asked.asker]
+        asked.put(pair["value"], value, lost)
+        asked.put(pair["precision"], 1 / variance, lost)
 
         if self.settings.test == "lazy":
             own_variance = (
                 own.variance if own.variance.shape[1] == 1 else own.variance[:, asked.asker]
             )
             difference = own.mean[:, asked.asker] - value
-            put("accepted", self._accept(difference, own_variance, variance, own.time, own.time))
+            accepted = self._accept(difference, own_variance, variance, own.time, own.time)
+            asked.put(pair["accepted"], accepted, lost)
 
         if self.settings.test == "eager" and self.settings.schedule != "round_robin":
             self._test_everybody()

@@ -54,8 +54,16 @@ class PairwiseQueries:
         """The pairs as integers."""
         return counter_rows(self.rows)
 
-    def put(self, array: npt.NDArray[Any], values: npt.NDArray[Any]) -> None:
-        """Set the entries of the pairs to values of shape (steps, askers), or with one column for all askers."""
+    def put(
+        self, array: npt.NDArray[Any], values: npt.NDArray[Any], lost: Bools | None = None
+    ) -> None:
+        """Set the entries of the pairs to values of shape (steps, askers).
+
+        Or with one column for all askers. Those that are lost keep what they have.
+        """
+        if lost is not None:
+            values = np.where(lost, array[self.rows].reshape(lost.shape), values)
+
         if isinstance(self.rows, slice):
             array[self.rows].reshape(len(values), -1)[...] = values
         else:

@@ -149,7 +149,7 @@ def corrected_variance_from_terms(
 
 
 def _kummer(shape: Floats, x: Floats) -> Floats:
-    """Return `M(1, shape + 1, x) = sum_j x^j / ((shape + 1) ... (shape + j))` for 0 <= x < shape + 1."""
+    """Return `M(1, shape + 1, x) = sum_j x^j / ((shape + 1) ... (shape + j))` for x < shape + 1."""
     total = np.ones_like(x)
     term = np.ones_like(x)
     j = 0

@@ -247,3 +247,31 @@ def test_the_first_three_lines_answer() -> None:
         "it has at most 73.1 % of the time.",
         "ten samples     In one window the same. If one user is in ten windows: nearly always.",
     ]
+
+
+def test_one_budget_for_all_windows_is_said_with_its_noise() -> None:
+    shared = {"user_windows": 52, "delta": 1e-6, "estimator": "central.mean"}
+    facts = explain(**shared)
+    total = facts["total"]
+    assert (total["epsilon"], total["delta"], total["user_windows"]) == (1.0, 1e-6, 52)
+    assert "Gaussian noise, of 5.8 times less variance than Laplace" in total["shared"]
+    assert facts["mechanisms"][0]["noise"].startswith("Gaussian")
+    assert "within 52 windows" in facts["protects"]
+    assert {row["epsilon"] for row in facts["unit"]["windows"]} == {1.0}
+    assert total["with_numerics"]["epsilon"] < 1.001
+
+    # All windows are guessed as one Gaussian is, and one of them hardly at all.
+    odds = facts["odds"]
+    assert odds["guessed_right"] == pytest.approx(0.5471, abs=1e-4)
+    assert 0.5 < odds["guessed_right_several"] < 0.51
+
+    local = explain(**{**shared, "estimator": "one_shot"})
+    assert "epsilon 0.03374 in each window by exact composition" in local["total"]["shared"]
+    assert local["mechanisms"][0]["epsilon"] == 0.0337416
+
+
+def test_one_budget_is_one_line_for_reading() -> None:
+    named = {"lower": 0, "upper": 1, "epsilon": 1, "window": "7d", "users": 400, "user_windows": 12}
+    text = asks("explain", "rounds", "--estimator", "central.mean", *arguments(named)).out.decode()
+    assert "one budget      epsilon 1 for 12 windows of a user together" in text
+    assert "user budget 1: all of it for at most 12 windows; later windows leave out" in text

@@ -145,3 +145,20 @@ def test_what_epsilon_buys_is_what_a_plan_for_that_epsilon_says() -> None:
             assert errors[str(epsilon)] == pytest.approx(by_name[name])
     text = asks(*asked[:-2], "--epsilon", "1").out.decode()
     assert "Half-width of the interval by epsilon" in text
+
+
+def test_one_budget_for_several_windows_is_planned() -> None:
+    sizes = ("--sizes", "point:2", "--json")
+    shared = asks(*BASE, *sizes, "--user-windows", "52", "--delta", "1e-6").json
+    apart = asks("plan", "--users", "4000", "--epsilon", str(1 / 52), *sizes).json
+    noise = [plan["curator"]["privacy_half_width"] for plan in (apart, shared)]
+
+    # A tenth of epsilon, or of the squared shift, measures the spread where that pays.
+    assert 5.8 * 0.9 < (noise[0] / noise[1]) ** 2 < 5.9 / 0.81
+    assert "central.mean: epsilon 1, delta 1e-06 for 52 windows" in shared["budget_sentence"]
+    assert "one_shot: " in shared["budget_sentence"]
+    assert apart["budget_sentence"] == ""
+
+    refused = asks(*BASE, "--sizes", "point:2", "--delta", "1e-6")
+    assert refused.code == 2
+    assert b"delta must be left out without user_windows" in refused.err
