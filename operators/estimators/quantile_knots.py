@@ -213,7 +213,7 @@ def crossed_at(rising: Floats, knots: Floats, probability: float) -> tuple[float
 
 def _rising(values: Floats, weights: Floats | None = None) -> Floats:
     """Give the nearest values that never fall."""
-    from scipy.optimize import isotonic_regression  # noqa: PLC0415 - a quarter of a second of a start
+    from scipy.optimize import isotonic_regression  # noqa: PLC0415 - slow to import
 
     fitted: Floats = isotonic_regression(values, weights=weights).x
     return fitted

@@ -75,9 +75,9 @@ def fitted_levels(variances: tuple[float, ...]) -> LevelFit:
 
 
 def constrained_weights(design: Floats, weight: Floats) -> Floats:
-    """Give the distribution function at inner edges, by least squares over parts that add to 1, as sums of shares.
+    """Give the distribution function at inner edges, as sums of shares.
 
-    The constant is the last column, as in `LevelFit.weights`.
+    It is by least squares over parts that add to 1. The constant is the last column, as in `LevelFit.weights`.
     """
     parts = design.shape[1]
     normal = (design.T * weight) @ design

@@ -520,12 +520,17 @@ def _respelled(settings: RoundsSettings) -> dict[str, Any]:
         )
         respelled[name] = ends if isinstance(bound, tuple) and not one_for_all else ends[0]
 
-    respelled["sizes"] = (
-        None if settings.sizes is None else SizeDistribution.respelled(str(settings.sizes))
-    )
+    if settings.sizes is not None:
+        respelled["sizes"] = SizeDistribution.respelled(str(settings.sizes))
 
-    respelled["user_delta"] = valid_float("delta", settings.user_delta)
-    for name in ("epsilon", "level", "allowed_lateness", "between_users", "user_budget"):
+    for name in (
+        "epsilon",
+        "user_delta",
+        "level",
+        "allowed_lateness",
+        "between_users",
+        "user_budget",
+    ):
         value = getattr(settings, name)
         respelled[name] = value if value is None else valid_float(name, value)
 

@@ -13,6 +13,7 @@ from meanstream.pipelines.options.base import print_options_json
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 from meanstream.streaming.agents.agents_budget import (
     AgentBudget,
+    Budgets,
     BudgetSummary,
     agents_budgets,
     budget_forecast_text,
@@ -51,13 +52,7 @@ def show_budget(*, store: Path, agent: str | None, as_of: str | None, as_json: b
         raise BadOption(str(error)) from None
 
     budgets = budgets_of_shards(shards) if len(shards) > 1 else shards[0]
-    ends = dict(
-        zip(
-            (row.agent for row in budgets.agents),
-            budgets.ends or [None] * len(budgets.agents),
-            strict=True,
-        )
-    )
+    ends = _ends_by_agent(budgets)
     rows = [row for row in budgets.agents if agent in (None, row.agent)]
 
     if agent is not None and not rows:
@@ -83,6 +78,13 @@ def show_budget(*, store: Path, agent: str | None, as_of: str | None, as_json: b
             "" if budgets.forecast is None else f"{budget_forecast_text(budgets.forecast)}\n"
         )
         sys.stdout.write(_sentence(budgets.summary))
+
+
+def _ends_by_agent(budgets: Budgets) -> dict[str, float | None]:
+    """Give when each agent's budget ends; None where that is not foretold."""
+    names = (row.agent for row in budgets.agents)
+    ends = budgets.ends or [None] * len(budgets.agents)
+    return dict(zip(names, ends, strict=True))
 
 
 def _shown_otherwise(store: Path, who: str | None, until: float | None, *, as_json: bool) -> bool:

@@ -158,7 +158,7 @@ class KafkaLocation:
         return self.partitions or range(count)
 
     def require_partitions(self, count: int) -> None:
-        """Refuse partitions that a topic of that many does not have, and shards that share agents."""
+        """Refuse partitions that a topic does not have, and shards that share agents."""
         wrong = [p for p in self.partitions or () if p >= count]
         rule = f"be below {count}, as topic {self.topic!r} has them"
         require(not wrong, "partitions", rule, wrong)
