@@ -45,7 +45,7 @@ FEW_USERS = "too few users"
 """Shown in place of an answer that says little."""
 WIDE_WINDOW = 0.5
 """Width of an interval, as a part of the bounds, from which on there are too few users."""
-_GIVEN_OTHERWISE = ("user_delta", "prediction")
+_GIVEN_OTHERWISE = ("user_delta", "prediction", "user_epsilons")
 SETTINGS = tuple(
     field.name
     for field in fields(RoundsSettings)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from meanstream.streaming.engine.engine_options import EngineOptions
     from meanstream.streaming.rounds.predictions_table import PredictionsTable
     from meanstream.streaming.rounds.rounds_settings import RoundsSettings
+    from meanstream.streaming.rounds.user_epsilons import UserEpsilons
     from meanstream.streaming.sources.mapping import ColumnMapping
 
 
@@ -161,6 +162,15 @@ class RoundsOptions(StreamOptions):
             "Windows of a user that --epsilon and --delta pay for together, with the noise of least "
             "variance; later windows leave out its data. Default: each window costs epsilon.",
             PRIVACY,
+        ),
+    ] = None
+    user_epsilons: Annotated[
+        str | None,
+        cli_option(
+            "Public table of the largest --epsilon that each user accepts, FILE.csv:COLUMN or "
+            "FILE.parquet:COLUMN, by --user. Records of users who accept less are not used.",
+            PRIVACY,
+            host="engine",
         ),
     ] = None
     delta: Annotated[
@@ -341,7 +351,8 @@ class RoundsOptions(StreamOptions):
             tails=self.tails,
             categories=self.declared_categories,
             quantiles=self.declared_quantiles,
-            prediction=None if self.prediction is None else self.prediction.rpartition(":")[2],
+            prediction=column_of(self.prediction),
+            user_epsilons=column_of(self.user_epsilons),
         )
         settings.estimator_for(settings.users or 1)
 
@@ -354,11 +365,23 @@ class RoundsOptions(StreamOptions):
                 settings.estimator,
             )
 
+        rule = "be left out with --from-reports: it concerns who reports"
+        alone = self.from_reports is None or self.user_epsilons is None
+        require(alone, "user_epsilons", rule, self.user_epsilons)
+
         for option in ("reports_only", "from_reports"):
             if getattr(self, option) is not None:
                 settings.require_nothing_carried(f"with --{option.replace('_', '-')}", NO_ORDER)
 
         return settings
+
+    def accepted_epsilons(self) -> "UserEpsilons | None":
+        """Read which epsilon each user accepts."""
+        from meanstream.streaming.rounds.user_epsilons import read_user_epsilons
+
+        if self.user_epsilons is None:
+            return None
+        return read_user_epsilons(self.user_epsilons, user=self.user)
 
     def predictions(self, settings: "RoundsSettings") -> "PredictionsTable | None":
         """Read the public forecast of users' means."""
@@ -597,3 +620,8 @@ class ExplainRoundsOptions(RoundsOptions):
         if self.users is None:
             return settings_of_store
         return replace(settings_of_store, users=self.users)
+
+
+def column_of(table: str | None) -> str | None:
+    """Give the column of FILE:COLUMN."""
+    return None if table is None else table.rpartition(":")[2]

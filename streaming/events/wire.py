@@ -264,6 +264,7 @@ Reason = Literal[
     "bad_value",
     "duplicate",
     "duplicate_columns",
+    "epsilon_declined",
     "forgotten",
     "in_future",
     "late",

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyarrow import csv, parquet
 
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.records import Floats, Ints, Words
 from meanstream.operators.rounds.window_predictions import WindowPredictions
-from meanstream.operators.validation import closest_valid, printable, require
-from meanstream.streaming.agents.declared_covariates import NULLS
 from meanstream.streaming.events.times import TimeParser
+from meanstream.streaming.rounds.public_table import (
+    public_numbers,
+    read_public_table,
+    require_whole_rows,
+)
 from meanstream.streaming.rounds.window_widths import Window, Windows
 
 _log = logging.getLogger("meanstream.rounds")
-_SHOWN = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,75 +130,22 @@ def read_predictions(
     ValueError
         Naming the file or the column, and the rule.
     """
-    file, separator, column = place.rpartition(":")
-    is_file = file.endswith((".csv", ".csv.gz", ".parquet"))
-    rule = (
-        "be FILE.csv:COLUMN or FILE.parquet:COLUMN, a public table by user (a column of the "
-        "records would show which records a user has)"
-    )
-    require(bool(separator and column) and is_file, "prediction", rule, place)
-
-    try:
-        Path(file).open("rb").close()  # its errors are shorter than Arrow's
-        table = parquet.read_table(file) if file.endswith(".parquet") else _csv(file, user)
-    except OSError as error:
-        raise ValueError(
-            f"prediction must name a readable file, got {file!r} ({error.strerror or 'unreadable'})"
-        ) from None
-    except (pa.ArrowException, UnicodeDecodeError):  # whose texts show values
-        raise ValueError(
-            f"prediction must name CSV with a header, or Parquet, got {file!r}"
-        ) from None
-
+    table, column = read_public_table("prediction", place, user=user)
     return PredictionsTable.of(table, column, user=user, time=time, windows=windows, ends=ends)
-
-
-def _csv(file: str, user: str) -> pa.Table:
-    convert = csv.ConvertOptions(
-        null_values=list(NULLS), strings_can_be_null=True, column_types={user: pa.string()}
-    )
-    return csv.read_csv(file, convert_options=convert)
 
 
 def _rows(
     table: pa.Table, column: str, *, user: str, time: str
 ) -> tuple[pa.Array, Floats, Floats | None]:
     """Give user, prediction and time of each whole row; no times where the table has none."""
-    known = list(table.column_names)
-    for name in (user, column):
-        if known.count(name) != 1:
-            rule = f"be of a table with one column {printable(name)[:_SHOWN]!r}"
-            raise ValueError(
-                f"prediction must {rule}, got {known.count(name)}{closest_valid(name, known)}"
-            )
-
-    value = _numbers(table, column)
-    names = table.column(user).cast(pa.string()).combine_chunks()
+    names, value = public_numbers("prediction", table, column, user=user)
     whole = np.isfinite(value) & names.is_valid().to_numpy(zero_copy_only=False)
     seconds = None
 
     # A table without times says the same of each window.
-    if time in known:
+    if time in table.column_names:
         seconds = TimeParser().parse(table.column(time).combine_chunks())
         whole &= np.isfinite(seconds)
 
-    if not whole.any():
-        shown = printable(column)[:_SHOWN]
-        raise ValueError(
-            f"prediction must be a number for one user at least, got none in column {shown!r}"
-        )
-    if not whole.all():
-        _log.warning("%s rows of the predictions are left out", f"{(~whole).sum():,}")
-
+    require_whole_rows("prediction", column, whole)
     return names.filter(pa.array(whole)), value[whole], None if seconds is None else seconds[whole]
-
-
-def _numbers(table: pa.Table, column: str) -> Floats:
-    """Give a column of predictions; NaN where there is none."""
-    kind = table.schema.field(column).type
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-        shown = printable(column)[:_SHOWN]
-        raise ValueError(f"prediction must be a column of numbers, got {kind} in column {shown!r}")
-
-    numbers = pc.cast(table.column(column), pa.float64(), safe=False)
-    return np.asarray(numbers.to_numpy(), np.float64)

@@ -129,7 +129,8 @@ class RoundRunner(Keeper[Outcome]):
         directory: Directory,
         predictions: PredictionsTable | None = None,
     ) -> None:
-        settings.require_predictions(predictions is not None)
+        # Who accepts too little does not get here.
+        settings.require_tables(prediction=predictions is not None, user_epsilons=True)
         self._settings = settings
         self._predictions = predictions
         self._secret = secret

@@ -48,6 +48,7 @@ from meanstream.streaming.rounds.rounds_settings import NO_ORDER, RoundsSettings
 from meanstream.streaming.rounds.rounds_stats import RoundsStats
 from meanstream.streaming.rounds.stage_results import StageResultsLocation
 from meanstream.streaming.rounds.summarize_users import UserSums, summarize_entries
+from meanstream.streaming.rounds.user_epsilons import UserEpsilons
 from meanstream.streaming.rounds.user_places import OwnUsers, slot_key
 from meanstream.streaming.rounds.user_side import WAITING_ROUNDS, WaitingRounds
 from meanstream.streaming.rounds.window_round import NO_SIDES
@@ -124,6 +125,8 @@ class RoundsEngine(KeptEngine[RoundsStats, Outcome]):
         The users' side alone: reports only, and the next stage when its result is found here.
     predictions : PredictionsTable, optional
         A forecast of users' means, where the settings have one.
+    user_epsilons : UserEpsilons, optional
+        Which epsilon each user accepts, where the settings have that.
     clock, crash, on_turn, health
         As for `meanstream.streaming.agents.agents_engine.Engine`.
 
@@ -149,6 +152,7 @@ class RoundsEngine(KeptEngine[RoundsStats, Outcome]):
         options: EngineOptions,
         results: StageResultsLocation | None = None,
         predictions: PredictionsTable | None = None,
+        user_epsilons: UserEpsilons | None = None,
         clock: Clock | None = None,
         crash: CrashHook = no_crash,
         on_turn: Callable[[RoundsStats], None] | None = None,
@@ -156,6 +160,9 @@ class RoundsEngine(KeptEngine[RoundsStats, Outcome]):
     ) -> None:
         # What cannot keep the promise is refused before a record is read.
         settings.require_user_privacy()
+        settings.require_tables(
+            prediction=predictions is not None, user_epsilons=user_epsilons is not None
+        )
         if sinks.dead_letters is not None:
             check_sink_trust(sinks.dead_letters.trust, PrivateDeadLetter)  # before anything is read
 
@@ -185,7 +192,14 @@ class RoundsEngine(KeptEngine[RoundsStats, Outcome]):
         # The sides of the rounds: users with open windows, and rounds that wait for results.
         self._settings = settings
         self._results = results
-        self._intake = RoundsIntake(settings, options, source, self.stats, slot_key(secret))
+        self._intake = RoundsIntake(
+            settings,
+            options,
+            source,
+            self.stats,
+            slot_key(secret),
+            user_epsilons=user_epsilons,
+        )
         self._windows = OpenWindows(settings.windows, self._intake.places)
         self._directory = Directory(self._intake.names)
         self._runner = RoundRunner(settings, secret, self._directory, predictions)

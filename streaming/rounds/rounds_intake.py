@@ -19,6 +19,7 @@ from meanstream.streaming.events.event_columns import Rejects, SampleColumns
 from meanstream.streaming.rounds.open_windows import OpenWindows
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.summarize_users import Entries, valid_values
+from meanstream.streaming.rounds.user_epsilons import UserEpsilons
 from meanstream.streaming.rounds.user_places import UserSlots
 from meanstream.streaming.rounds.window_widths import (
     MICROS,
@@ -178,6 +179,9 @@ class RoundsIntake(Intake):
         What is counted.
     key : bytes
         Secret key of the order in which users get places.
+    user_epsilons : UserEpsilons, optional
+        Which epsilon each user accepts: samples of those who accept less than a window costs are
+        not used for anything.
     """
 
     def __init__(
@@ -187,8 +191,12 @@ class RoundsIntake(Intake):
         source: Source,
         stats: EngineStats,
         key: bytes,
+        *,
+        user_epsilons: UserEpsilons | None = None,
     ) -> None:
         super().__init__(settings.grid, options, source.name, stats)
+        self._epsilon = settings.epsilon
+        self._user_epsilons = user_epsilons
         self._windows = settings.windows
         self.closing = WindowClosing(settings.windows, options.allowed_lateness, source)
         self.places = UserSlots(
@@ -201,6 +209,10 @@ class RoundsIntake(Intake):
         # What has no value was noted by who read it, and is noted for no second reason here.
         valid = valid_values(samples.value)
         self._stats.events += int(np.count_nonzero(valid)) + len(rejects)
+        declined = self._declined(samples)
+        rejects.add_many("epsilon_declined", samples.position[declined & valid])
+        samples = samples.take(~declined)
+        valid = valid[~declined]
         future = samples.time > now + self._options.max_future
         rejects.add_many("in_future", samples.position[future & valid])
         samples = samples.take(~future)
@@ -240,6 +252,15 @@ class RoundsIntake(Intake):
             assigned.end[entries],
             again[which],
         )
+
+    def _declined(self, samples: SampleColumns) -> Bools:
+        """Say which samples are of users who accept less than a window costs."""
+        if self._user_epsilons is None:
+            return np.zeros(len(samples), np.bool_)
+
+        codes, which = np.unique(samples.agent, return_inverse=True)
+        names = [samples.names[code] for code in codes.tolist()]
+        return np.asarray(~self._user_epsilons.accept(names, self._epsilon)[which])
 
     def closed(self, waiting: OpenWindows, now: float, *, ended: bool) -> int:
         """Tell the time, in microseconds, up to which windows have closed, after a batch."""

@@ -42,7 +42,7 @@ from meanstream.streaming.rounds.rounds_design import (
 )
 from meanstream.streaming.rounds.window_widths import Window, Windows
 
-HOST_ONLY = ("user_budget", "allowed_lateness")
+HOST_ONLY = ("user_budget", "user_epsilons", "allowed_lateness")
 """Settings that concern the host of the users' side alone; both sides must agree on the others."""
 
 FIRST_FIELDS = frozenset(
@@ -136,6 +136,9 @@ class RoundsSettings:
     prediction : str, optional
         Name of the column of a public table that predicts each user's mean, for an estimator that
         learns from window to window how much of it to use.
+    user_epsilons : str, optional
+        Name of the column of a public table that says which epsilon of a window each user accepts:
+        users who accept less than `epsilon` take no part.
     tails : {"exponential"}, optional
         Declares that the tails of users' means fall off at least exponentially, for estimators that
         clip then. Not given: nothing is assumed of them.
@@ -175,6 +178,7 @@ epsilon 1), got None
     user_windows: int | None = None
     user_delta: float = 0.0
     prediction: str | None = None
+    user_epsilons: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "estimator", estimator_name(self.estimator))
@@ -317,10 +321,13 @@ epsilon 1), got None
         )
         require(not self.carries, "estimator", rule, self.estimator)
 
-    def require_predictions(self, given: bool) -> None:
-        """Refuse a host without the table of predictions that the settings name."""
-        rule = "come with its table here, by the engine or `private_windows`"
-        require(given or self.prediction is None, "prediction", rule, self.prediction)
+    def require_tables(self, *, prediction: bool = False, user_epsilons: bool = False) -> None:
+        """Refuse a host without a public table of users that the settings name."""
+        rule = "come with its table here, by the engine"
+        given = {"prediction": prediction, "user_epsilons": user_epsilons}
+        for name, has_table in given.items():
+            column = getattr(self, name)
+            require(has_table or column is None, name, rule, column)
 
     @property
     def horizon(self) -> int | None:

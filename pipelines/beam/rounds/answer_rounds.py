@@ -113,7 +113,7 @@ class StagesOfRound:
     """
 
     def __init__(self, settings: RoundsSettings, secret: SecretLocation) -> None:
-        settings.require_predictions(given=False)
+        settings.require_tables()
         self._settings = settings
         self._secret = secret
         self._rounds = metric_counter("rounds")

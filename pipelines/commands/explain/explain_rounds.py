@@ -207,7 +207,11 @@ def _public(settings: RoundsSettings) -> str:
             "not be made from samples that are protected here"
         )
 
-    return f"participation in each window{sessions}{sizes}{forecast}"
+    accepted = ""
+    if settings.user_epsilons is not None:
+        accepted = f"; the epsilon {settings.user_epsilons!r} that each user accepts"
+
+    return f"participation in each window{sessions}{sizes}{forecast}{accepted}"
 
 
 def _bounds(settings: RoundsSettings, estimator: Estimator) -> dict[str, Any]:

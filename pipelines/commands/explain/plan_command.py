@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from typer.core import TyperGroup
 
 from meanstream.operators.validation import require
 from meanstream.pipelines.commands.explain.plan_agents import plan_agents
+from meanstream.pipelines.commands.explain.plan_thresholds import (
+    Threshold,
+    best_threshold,
+    threshold_lines,
+)
 from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
 from meanstream.pipelines.options.declaration import INPUT, PRIVACY, cli_option
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
@@ -48,6 +54,14 @@ class PlanOptions:
     epsilon: Annotated[
         float | None,
         cli_option("Privacy budget of one user's window of samples.", PRIVACY, first=True),
+    ] = None
+    user_epsilons: Annotated[
+        str | None,
+        cli_option(
+            "Public table of the largest epsilon that each user accepts, FILE.csv:COLUMN with a "
+            "row for each user: says which epsilon to announce, and how many users that leaves.",
+            PRIVACY,
+        ),
     ] = None
     sizes: Annotated[
         str | None,
@@ -174,6 +188,7 @@ app.command("agents")(plan_agents)
             "level",
         ),
         *(
+            "user_epsilons",
             "user_windows",
             "delta",
             "target_half_width",
@@ -201,6 +216,7 @@ def plan_rounds(options: PlanOptions) -> None:
       meanstream plan rounds --config rounds.yaml --users 4000 --sizes uniform:1,199
       meanstream plan rounds --epsilon 1 --sizes flights.csv:tailnum --target-half-width 0.02 --json
       meanstream plan rounds --users 4000 --epsilon 1 --delta 1e-6 --user-windows 52 --sizes point:9
+      meanstream plan rounds --user-epsilons limits.csv:epsilon --sizes point:9
       meanstream plan rounds --users 20000 --epsilon 1 --sizes point:100 --dimension 20 --radius 1
       meanstream plan rounds --users 20000 --epsilon 1 --sizes point:100 --dimension 200 --sparsity 4
       meanstream plan rounds --users 20000 --epsilon 1 --sizes point:100 --density --smoothness 2
@@ -209,22 +225,53 @@ def plan_rounds(options: PlanOptions) -> None:
 
     # Options of a store, where one is given.
     options = plan_options_with_store(options)
-    for name in ("epsilon", "sizes"):
+    needed = ("sizes",) if options.user_epsilons is not None else ("epsilon", "sizes")
+    for name in needed:
         if getattr(options, name) is None:
             raise BadOption(f"{name} must be given")
 
+    forecast: Forecast | FamilyForecast
+    thresholds: Sequence[Threshold] = ()
     with refusing_options():
-        sizes, users = read_sizes_of(str(options.sizes), options.users, who="users")
-        forecast = forecast_of_plan(options, sizes, users)
+        if options.user_epsilons is not None:
+            sizes, forecast, thresholds = _with_thresholds(options)
+        else:
+            sizes, users = read_sizes_of(str(options.sizes), options.users, who="users")
+            forecast = forecast_of_plan(options, sizes, users)
 
     from meanstream.operators.forecast.rounds_forecast import Forecast
 
     if options.json:
-        print_options_json(forecast.as_dict() | {"sizes": sizes.describe()})
+        told = forecast.as_dict() | {"sizes": sizes.describe()}
+        compared = {"thresholds": [asdict(one) for one in thresholds]} if thresholds else {}
+        print_options_json(told | compared)
     elif isinstance(forecast, Forecast):
         _print_table(forecast)
+        for line in threshold_lines(forecast, thresholds):
+            typer.echo(line)
     else:
         _print_family(forecast)
+
+
+def _with_thresholds(
+    options: PlanOptions,
+) -> tuple[SizeDistribution, Forecast, Sequence[Threshold]]:
+    """Predict one mean for the best epsilon of a table of what users accept."""
+    from meanstream.streaming.rounds.sizes_file import read_sizes_of
+
+    rule = "be left out with --user-epsilons: the table has a row for each user"
+    require(options.users is None, "users", rule, options.users)
+    for name in FAMILY:
+        wanted = getattr(options, name)
+        require(wanted in (None, False), name, "be left out with --user-epsilons", wanted)
+
+    sizes, _ = read_sizes_of(str(options.sizes), 1, who="users")
+
+    def forecast(epsilon: float, users: int) -> Forecast:
+        return cast("Forecast", forecast_of_plan(replace(options, epsilon=epsilon), sizes, users))
+
+    best, thresholds = best_threshold(str(options.user_epsilons), options.epsilon, forecast)
+    return sizes, best, thresholds
 
 
 def plan_options_with_store(options: PlanOptions) -> PlanOptions:

@@ -112,8 +112,10 @@ def report_of_rounds(path: Path, ledger: LedgerReport) -> ReportPage:
     if settings.categories is not None:
         flags |= {"lower": None, "upper": None}
 
-    if settings.prediction is not None:
-        flags |= {"prediction": f"FILE.csv:{settings.prediction}"}
+    for name in ("prediction", "user_epsilons"):
+        column = getattr(settings, name)
+        if column is not None:
+            flags |= {name: f"FILE.csv:{column}"}
 
     parts.append(report_part_commands("rounds", path, flags, own))
     return ReportPage(

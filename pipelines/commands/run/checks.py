@@ -117,6 +117,7 @@ def check_rounds(options: RoundsOptions) -> RoundsSettings:
     check_locations(options)
     with refusing_options():
         options.predictions(settings)
+        options.accepted_epsilons()
 
     return settings
 

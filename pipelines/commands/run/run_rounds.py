@@ -118,12 +118,14 @@ def run_rounds_engine(
             options=taken.options,
             results=None if options.reports_only is None else _stage_results(str(options.stages)),
             predictions=predictions,
+            user_epsilons=user_epsilons,
             **shared,
         )
 
     settings = check_rounds_options(options)
     with refusing_options():
         predictions = options.predictions(settings)
+        user_epsilons = options.accepted_epsilons()
 
     kind = EngineKind(
         open_store=open_rounds_deployment,
