@@ -120,9 +120,9 @@ class SimulationConfig:
     spread_share : float
         Part of the budget for votes on the spread, with schedule broadcast and variance
         from_releases; by default that of the command line in mode tuned with gaussian noise.
-    partners, lost : int or None, float
+    partners, lost : int or None, float or None
         Under a pairwise schedule: how many others an agent queries (default: all), and the share of
-        answers that do not arrive.
+        answers that do not arrive (default: none).
     """
 
     agents: int
@@ -152,7 +152,7 @@ class SimulationConfig:
     level: float = 0.95
     spread_share: float = 0.0
     partners: int | None = None
-    lost: float = 0.0
+    lost: float | None = None
 
     @classmethod
     def from_options(
@@ -364,7 +364,7 @@ class SimulationConfig:
         require(votes or not self.spread_share, "spread_share", rule, self.spread_share)
 
     def _check_pairwise(self) -> None:
-        require(0 <= self.lost < 1, "lost", "lie in [0, 1)", self.lost)
+        require(0 <= (self.lost or 0) < 1, "lost", "lie in [0, 1)", self.lost)
         few = self.partners is None or 1 <= self.partners < self.agents
         require(few, "partners", f"lie in 1..{self.agents - 1}", self.partners)
         rule = f"be pm1, pm2 or toeplitz with schedule {self.schedule} (every pair would keep all its draws)"

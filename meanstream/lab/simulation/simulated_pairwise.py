@@ -187,7 +187,7 @@ def _run_block(
             stddev * 2 * config.half_width
         )  # sensitivity 4L^2/n of a sample variance against 2L/n of a mean
 
-    agents.steps(data, noise, second, simulated.lost(steps, config.lost))
+    agents.steps(data, noise, second, simulated.lost(steps, config.lost or 0.0))
 
 
 def _score(  # noqa: PLR0917
