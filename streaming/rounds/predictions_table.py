@@ -46,8 +46,8 @@ class PredictionsTable:
     >>> of = {"user": "plane", "time": "day", "windows": Windows.parse("7d"), "ends": (0, 10)}
     >>> predictions = PredictionsTable.of(table, "delay", **of)
     >>> users = keyed_owner_words(["a", "b", "c"])
-    >>> monday = Window(15_705 * 86_400_000_000, 15_712 * 86_400_000_000)
-    >>> predictions.of_users(monday, users)
+    >>> week = Window(15_701 * 86_400_000_000, 15_708 * 86_400_000_000)
+    >>> predictions.of_users(week, users)
     array([-0.6,  0.2,  nan])
     """
 

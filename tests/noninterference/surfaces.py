@@ -218,6 +218,11 @@ PROOFS = {
         "test_watched_rounds.py::"
         "test_what_a_user_sends_changes_no_byte_under_reports_that_are_the_same",
     ),
+    "rounds with a public forecast": Proof(
+        "the same; a forecast from records is the known-bad twin",
+        "test_watched_rounds.py::"
+        "test_neither_do_they_with_a_public_forecast_but_they_do_with_one_of_the_records",
+    ),
     "rounds on two sides": Proof(
         "the same", "test_watched_rounds.py::test_neither_do_they_between_the_two_sides"
     ),

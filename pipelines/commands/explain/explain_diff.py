@@ -231,7 +231,7 @@ AGENTS_BEARING = _STREAM | {
     ),
     **dict.fromkeys(("partners", "members", "variance"), Bearing.NOTED),
     **dict.fromkeys(("answer_tokens",), Bearing.NOTED),
-    **dict.fromkeys(("lateness", "quorum", "idle_after", "max_agents"), Bearing.NONE),
+    **dict.fromkeys(("shards", "lateness", "quorum", "idle_after", "max_agents"), Bearing.NONE),
     **dict.fromkeys(("collaboration", "stddev", "refresh", "weights", "coverage"), Bearing.NONE),
 }
 """Of `run agents`."""
@@ -246,7 +246,7 @@ ROUNDS_BEARING = _STREAM | {
     **dict.fromkeys(
         ("values", "sizes", "users", "between_users", "tails", "from_reports"), Bearing.NOTED
     ),
-    **dict.fromkeys(("categories", "quantiles"), Bearing.NOTED),
+    **dict.fromkeys(("categories", "quantiles", "prediction", "user_epsilons"), Bearing.NOTED),
     **dict.fromkeys(("allowed_lateness", "max_users"), Bearing.NONE),
 }
 """Of `run rounds`."""

@@ -93,7 +93,10 @@ SPELLED = [
         ["report", "{folder}/r.html", "--store", ""],
         "store must be the name of a file or folder, got ''",
     ),
-    (["report", "{folder}/r.html", "--store", "."], "store must be a file, got '.'"),
+    (
+        ["report", "{folder}/r.html", "--store", "."],
+        "store must be a store, or the folder of a run with --shards, got '.'",
+    ),
     (
         ["reproduce", "colme", "--out", "x/" * 3000],
         "out must be a path of at most 4095 bytes, got 'x/x/",

@@ -112,7 +112,7 @@ def test_everything_that_is_written_is_a_public_event(new_rounds: Any) -> None:
             assert issubclass(kind, PublicEvent)
             kind.model_validate_json(line, strict=True)
             optional = (
-                {"values", "categories", "quantiles", "components", "function"}
+                {"values", "categories", "quantiles", "components", "function", "user_windows"}
                 if name == "window_estimate"
                 else set()
             )

@@ -21,7 +21,7 @@ from tests.pipelines.command_line import (
 
 OTHER_MEANING = {
     "source", "until_end", "lower", "upper", "epsilon", "mode", "refresh", "store", "releases", "dead_letters",
-    "notices", "sink", "private_metrics", "agent", "quantiles",
+    "notices", "sink", "private_metrics", "agent", "quantiles", "delta",
 }  # fmt: skip
 """What another command reads, writes or answers: these alone are described otherwise there."""
 

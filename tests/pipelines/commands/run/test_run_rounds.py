@@ -355,7 +355,9 @@ def test_a_dry_run_looks_at_everything_and_touches_nothing(folder: Path) -> None
     before = files(folder)
     told = run(folder, "--dry-run", "--json").json
     assert told["store"] == {"path": str(folder / "rounds.db"), "name": "test", "users": 0}
-    assert told["privacy"] == {"epsilon": 1.0, "window": "7d", "user_budget": None}
+    assert told["privacy"] == {
+        "epsilon": 1.0, "delta": 0.0, "window": "7d", "user_budget": None, "user_windows": None,
+    }  # fmt: skip
     assert files(folder) == before
     assert run(folder, user_budget=2).code == 0
     before = files(folder)
