@@ -24,7 +24,11 @@ from meanstream.operators.estimators.quantile_levels import (
     tree_depth,
     tree_error,
 )
-from meanstream.operators.estimators.quantile_tree import LevelRound, require_quantiles
+from meanstream.operators.estimators.quantile_tree import (
+    LevelRound,
+    quantile_estimate,
+    require_quantiles,
+)
 from meanstream.operators.noise.random_bits import UNIT_53, RandomWords, random_bits_53
 from meanstream.operators.records import Bools, Floats
 from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings
@@ -405,20 +409,10 @@ class QuantileSearch(EstimatorTraits):
         value = np.maximum.accumulate(value)
         upper = np.maximum(upper, value)
 
-        return Estimate(
-            value=value,
-            lower=lower,
-            upper=upper,
-            level=self._settings.level,
-            stderr=(upper - lower) / (2.0 * self._z),
-            epsilon=self.epsilon,
-            trust=self.trust,
-            n_users=sum(reports),
-            method=self.name,
-            mode=self.mode,
-            unclipped=value,
-            stages=stages,
-        )
+        stderr = (upper - lower) / (2.0 * self._z)
+        found = np.array([value, lower, upper, stderr])
+
+        return quantile_estimate(self._settings, found, sum(reports), stages)
 
 
 def _places(steps: Sequence[int]) -> Floats:

@@ -239,7 +239,7 @@ class QuantileTree(EstimatorTraits):
         # A level without reports leaves everything open.
         if min(n) == 0:
             nothing = np.repeat([[0.0], [-1.0], [1.0], [1.0]], len(self.quantiles), axis=1)
-            return self._estimate(nothing, sum(n), stages)
+            return quantile_estimate(self._settings, nothing, sum(n), stages)
 
         shares = [
             vote.shares(level[1:], level[0])
@@ -256,7 +256,7 @@ class QuantileTree(EstimatorTraits):
         # The error of the fitted distribution, at what it most likely is.
         error = np.sqrt(distribution_variance(fit, self.votes, likely, n))
 
-        return self._estimate(self._inverted(raw, error), sum(n), stages)
+        return quantile_estimate(self._settings, self._inverted(raw, error), sum(n), stages)
 
     def _likely(self, share: Floats, reports: int) -> Floats:
         """Give shares for the error.
@@ -291,22 +291,26 @@ class QuantileTree(EstimatorTraits):
 
         return np.array(found).T
 
-    def _estimate(self, rows: Floats, n_users: int, stages: tuple[dict[str, Any], ...]) -> Estimate:
-        value, lower, upper, stderr = rows
-        return Estimate(
-            value=value,
-            lower=lower,
-            upper=upper,
-            level=self._settings.level,
-            stderr=stderr,
-            epsilon=self.epsilon,
-            trust=self.trust,
-            n_users=n_users,
-            method=self.name,
-            mode=self.mode,
-            unclipped=value,
-            stages=stages,
-        )
+
+def quantile_estimate(
+    settings: Settings, rows: Floats, n_users: int, stages: tuple[dict[str, Any], ...]
+) -> Estimate:
+    """Public: make an estimate of values, lower and upper ends, and standard errors."""
+    value, lower, upper, stderr = rows
+    return Estimate(
+        value=value,
+        lower=lower,
+        upper=upper,
+        level=settings.level,
+        stderr=stderr,
+        epsilon=settings.epsilon,
+        trust=settings.trust,
+        n_users=n_users,
+        method=settings.method,
+        mode=settings.mode,
+        unclipped=value,
+        stages=stages,
+    )
 
 
 def require_quantiles(quantiles: Sequence[float]) -> tuple[float, ...]:

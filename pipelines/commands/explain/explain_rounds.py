@@ -200,7 +200,6 @@ def _public(settings: RoundsSettings) -> str:
         )
 
     forecast = ""
-
     if settings.prediction is not None:
         forecast = (
             f"; the predictions {settings.prediction!r} of all users who take part, which must "
