@@ -1,4 +1,4 @@
-"""What a deployment takes from strangers unless it says otherwise.
+"""What a deployment takes from strangers unless it says otherwise, and the least epsilon.
 
 Library and command line have it from here.
 """
@@ -21,3 +21,7 @@ counted."""
 QUORUM = 2
 """Senders who must have reached a time before samples of others are late by it: one clock alone
 decides nothing."""
+
+LEAST_EPSILON = 1e-4
+"""Of a window's round: with less the noise of a curator's sums is beyond 2**40 of their units, and a
+report says next to nothing."""

@@ -12,7 +12,7 @@ from meanstream.operators.entry_points import (
     register_passed,
     valid_own_name,
 )
-from meanstream.operators.rounds.base import LEAST_EPSILON
+from meanstream.operators.limits import LEAST_EPSILON
 from meanstream.operators.validation import closest_valid, require
 
 if TYPE_CHECKING:

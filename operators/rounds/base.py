@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import log_ndtr, ndtri
 
+from meanstream.operators.limits import LEAST_EPSILON
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.rounds.round_records import Estimate, Tally
 from meanstream.operators.validation import require, require_between, require_epsilon
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
 
 MODES = ("paper", "tuned")
 COMMON_OPTIONS = frozenset({"sizes", "mode", "level"})
-LEAST_EPSILON = 1e-4
-"""With less the noise of a curator's sums is beyond 2**40 of their units, and a report says next to
-nothing."""
 
 _LIMB_BITS = 16
 _LIMBS = 4

@@ -17,11 +17,11 @@ from meanstream.operators.estimators.registry import (
     estimator_name,
     takes_gaussian_noise,
 )
+from meanstream.operators.limits import LEAST_EPSILON
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import KeyedNoise, canonical
 from meanstream.operators.noise.window_budget import WindowBudget
 from meanstream.operators.records import Floats, Ints
-from meanstream.operators.rounds.base import LEAST_EPSILON
 from meanstream.operators.rounds.central_rounds import central_numeric_cost, is_central
 from meanstream.operators.rounds.round_grids import CategoryGrid, Grid, VectorGrid
 from meanstream.operators.rounds.round_protocol import Estimator

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from meanstream.operators.validation import require
 
 if TYPE_CHECKING:
@@ -42,6 +40,8 @@ def best_threshold(
 
     Users who accept more than what is announced report at what is announced, and the others not.
     """
+    import numpy as np
+
     from meanstream.streaming.rounds.user_epsilons import OPTION, accepted_levels
 
     epsilons, users = accepted_levels(place)

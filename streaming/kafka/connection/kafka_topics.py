@@ -32,6 +32,9 @@ GONE_SECONDS = 10.0
 """A topic that is unknown for so long is taken as deleted: a broker that has just started may not
 know it yet."""
 
+MADE_SECONDS = 60.0
+"""A topic that was made now is waited for so long: a busy broker may list it half a minute later."""
+
 UNLISTED_SECONDS = 1.0
 """A topic that is unknown for so long is refused: a broker acknowledges a topic a moment before it
 lists it."""
@@ -121,7 +124,7 @@ def ensure_topic(
             ):  # someone else was faster
                 raise ValueError(_refused(location, error)) from None
 
-        _find_listed(admin, location, WAIT_SECONDS)
+        _find_listed(admin, location, MADE_SECONDS)
 
     return require_topic(admin, location, operation)
 

@@ -197,7 +197,7 @@ def test_text_shows_the_reference_beside_ours(tmp_path: Path):
     ).out.decode()
     assert "(reference 52)" in out
     assert "semi user level, epsilon 1 (exact)" in out
-    assert out.startswith("figure 2, 2 runs; +- are the bars of the picture\n")
+    assert out.startswith("figure 2, 2 runs; +- and bars: two standard errors\n")
 
 
 def test_a_figure_of_formulas_has_no_runs(tmp_path: Path):

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from meanstream.lab.papers.cummings.grid import SIZES
-from meanstream.operators.rounds.base import LEAST_EPSILON
+from meanstream.operators.limits import LEAST_EPSILON
 from meanstream.operators.rounds.central_rounds import central_spend
 from meanstream.operators.rounds.estimator_traits import LARGER_MORE, EstimatorTraits
 from meanstream.operators.rounds.round_records import Estimate, Public
