@@ -300,7 +300,7 @@ class RoundsIntake(Intake):
         return self.closing.reached / MICROS if self.closing.begun else -math.inf
 
     def _warn_full(self) -> None:
-        """Say nothing: when the last of the users that are taken sent something is protected (the private figures)."""
+        """Say nothing: when the last place was taken is protected; private figures show it."""
         self._stats.full = self.places.full
 
     def _hopeless(
