@@ -29,7 +29,7 @@ FLINK_VERSION = "1.19.3"  # as in the Makefile
 FLINK = SERVERS / f"flink-{FLINK_VERSION}"
 JOB_SERVER = FLINK / "beam-flink-job-server.jar"
 ROOT = Path(__file__).parents[3]
-START_SECONDS = 120.0
+START_SECONDS = 300.0
 QUICK = "-XX:TieredStopAtLevel=1"
 MEMORY = 3584
 """Mebibytes of a TaskManager; enough for what a test sends."""
