@@ -163,8 +163,8 @@ def _sums_of_parts(
 
     return (
         np.add.reduce(density, axis=0),
-        np.bincount(release, slope, n),
-        np.bincount(release, bend, n),
+        np.asarray(np.bincount(release, slope, n), np.float64),
+        np.asarray(np.bincount(release, bend, n), np.float64),
     )
 
 
