@@ -303,7 +303,8 @@ class Agents(AgentRows):
             for counts in counted:
                 counts.count(place, sample_index + 1 - batch.starts[place])
 
-            self._release_all(who[place], sums, pending)
+            # What an agent said before the batch it said before its first release of it.
+            self._release_all(who[place], sums, pending, follows=bool(moments))
             moments.append(batch.order[sample_index].astype(np.int64, copy=False))
 
         # What came after the last release waits, in the same bins, for the next one.
@@ -419,9 +420,19 @@ class Agents(AgentRows):
             variance=public(TOLD_VARIANCE, agent) if forgets else None,
         )
 
-    def _release_all(self, agent: Ints, now: SumsNow, pending: PendingReleases) -> None:
-        """Release for some agents, of whom none is repeated."""
+    def _release_all(
+        self, agent: Ints, now: SumsNow, pending: PendingReleases, *, follows: bool = False
+    ) -> None:
+        """Release for some agents, of whom none is repeated.
+
+        `follows` says that all of them have released in the same batch before.
+        """
         for chunk in chunks(len(agent), _TOGETHER):
+            # Who follows releases subtracts what each agent said before the batch.
+            if not follows:
+                goes_on = self.public(RELEASED, agent[chunk]) > 0
+                pending.before.append(self._newest(agent[chunk][goes_on]))
+
             self._release(agent[chunk], now.take(chunk), pending)
 
     def _release(self, agent: Ints, now: SumsNow, pending: PendingReleases) -> None:
@@ -430,9 +441,6 @@ class Agents(AgentRows):
         settings = self.settings
         index = rows["released"][agent] + 1
         self.reserve_releases(int(np.max(index, initial=0)))
-
-        # Who follows releases subtracts what each agent said before.
-        pending.before.append(self._newest(agent[index > 1]))
 
         # The same count and sum have the same noise on every retry; another sum has another.
         version = self._noise.version_of(now.number, now.total)

@@ -99,10 +99,10 @@ def neighbors(value: Ints, starts: Ints, length: Ints, waits: Ints, waiting: Int
     """
     number = (waits + length) // 2
     ends = np.cumsum(number)
-    second = 2 * np.arange(int(ends[-1])) + np.repeat(
-        starts + 1 - waits - 2 * (ends - number), number
-    )
-    difference = value[second] - value[second - 1]
+    second = np.repeat(starts + 1 - waits - 2 * (ends - number), number)
+    second += np.arange(0, 2 * int(ends[-1]), 2)
+    difference = value.take(second)
+    difference -= value.take(second - 1)
 
     # The first value of a pair may have waited.
     waited = np.flatnonzero((waits == 1) & (number > 0))

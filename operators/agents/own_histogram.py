@@ -296,15 +296,15 @@ class SampleHistogram:
     ) -> None:
         """Noise the counts since each agent's last release of them, and add them to its released sum."""
         new = rows["histogram_new"][agent]
-        draws = [
-            np.rint(self.noise.sample(noise.bits(ids, AGENT_HISTOGRAMS.at(b)))).astype(np.int64)
-            for b in range(self.bins)
-        ]
+        # Every bin has bits of its own; the law is taken of all of them in one call.
+        draws_of_bins = map(AGENT_HISTOGRAMS.at, range(self.bins))
+        bits = np.concatenate([noise.bits(ids, draw) for draw in draws_of_bins])
+        draws = np.rint(self.noise.sample(bits)).astype(np.int64).reshape(self.bins, -1)
 
         said = np.concatenate(
             [np.ones((len(agent), 1), np.int64), new.sum(axis=1, keepdims=True), new], axis=1
         )
-        said[:, 2:] += np.stack(draws, axis=1)
+        said[:, 2:] += draws.T
         rows["histogram_noised"][agent] += said
         rows["histogram_new"][agent] = 0
         rows["histogram_count"][agent] = count

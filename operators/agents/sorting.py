@@ -137,8 +137,8 @@ class SortedSamples:
     ) -> None:
         self.order, self.who, self.starts, self.added = samples_by_agent(agent, n_agents)
         self.ends = self.starts + self.added - 1
-        self.point = point[self.order].astype(np.int64, copy=False)
-        self.time = time[self.order]
+        self.point = point.take(self.order).astype(np.int64, copy=False)
+        self.time = time.take(self.order)
         self.prefix = np.cumsum(self.point)
         self.squares = self.point - middle
         self.squares *= self.squares

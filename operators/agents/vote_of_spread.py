@@ -230,15 +230,14 @@ class SpreadVote:
     def cast(self, pairs: Ints, since: Floats, ids: NoiseIds, noise: KeyedNoise) -> Ints:
         """Noise pairs: one vote a row, as `ReleaseColumns.votes` has it."""
         ids = replace(ids, version=self.version(pairs, ids.version, noise))
-        draws = [
-            np.rint(self.noise.sample(noise.bits(ids, AGENT_VOTES.at(b)))).astype(np.int64)
-            for b in range(VOTE_BINS)
-        ]
+        # Every bin has bits of its own; the law is taken of all of them in one call.
+        bits = np.concatenate([noise.bits(ids, AGENT_VOTES.at(b)) for b in range(VOTE_BINS)])
+        draws = np.rint(self.noise.sample(bits)).astype(np.int64).reshape(VOTE_BINS, -1)
 
         votes = np.empty((len(pairs), 2 + VOTE_BINS), np.int64)
         votes[:, 0] = 1
         votes[:, 1] = np.maximum(np.rint(since), 1)
-        votes[:, 2:] = pairs + np.stack(draws, axis=1)
+        votes[:, 2:] = pairs + draws.T
 
         return votes
 

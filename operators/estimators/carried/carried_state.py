@@ -32,11 +32,12 @@ OUTSIDE = 0.25
 """Part of users that is outside of such a window, of normal means."""
 
 WIDER = 4.0 / 3.0
-"""So many times as wide is the window of what a forecast leaves: it misses less, as less noise of it
-is left to be saved."""
+"""So many times as wide is the window of what a forecast leaves: it misses less, as less of its
+noise is left to be saved."""
 
 MISSED = 0.04
-"""What such a window usually misses of the mean, in its half-widths; of an exponential tail, .05."""
+"""What such a window usually misses of the mean, in its half-widths; an exponential
+tail, .05."""
 
 NARROWER = 0.8
 """A window narrows to so many times its half-width, or less, in one step."""
@@ -52,8 +53,8 @@ CONTRADICTION = 3.0
 ones together, from which on nothing is carried: 3 in 1,000 windows without a reason."""
 
 CONTRADICTION_PREDICTED = 4.0
-"""The same in one window with a forecast, whose narrow answers err far less than those on the bounds
-that take their place: 6 in 100,000 windows without a reason."""
+"""The same in one window with a forecast, whose narrow answers err far less than those on the
+bounds that take their place: 6 in 100,000 windows without a reason."""
 
 RECENT = 0.2
 """Weight of the newest window among the recent ones."""
@@ -242,10 +243,7 @@ class CarriedState:
     def voted(
         self, counts: tuple[int, ...], voters: int, epsilon: float, habits: Habits
     ) -> CarriedState:
-        """Add votes, and choose the window once they tell the spread, or when it is another than it was.
-
-        With a forecast a window narrows step by step, and keeps what it knows.
-        """
+        """Add votes, and choose the window once they tell the spread."""
         before = np.array(self.votes or (0,) * (len(EDGES) + 1))
         old, known = (
             (before // 2, self.voters // 2)
@@ -257,28 +255,41 @@ class CarriedState:
 
         if scale is None or scale.log_stderr > habits.sure:
             return state
-        spread = WIDER * scale.value if habits.predicted else scale.value
-        wanted = self.reach * max(spread, habits.room * math.sqrt(self.center_variance))
-        gain = round(2.0 * float(ndtr(wanted / scale.value)) - 1.0, 6)
+        return state.with_window(scale.value, habits)
+
+    def with_window(self, spread: float, habits: Habits) -> CarriedState:
+        """Choose the window for this spread; it stays where another one is hardly worth it.
+
+        With a forecast it narrows step by step, and keeps what it knows.
+        """
+        wide = WIDER * spread if habits.predicted else spread
+        wanted = self.reach * max(wide, habits.room * math.sqrt(self.center_variance))
+        gain = round(2.0 * float(ndtr(wanted / spread)) - 1.0, 6)
+
         if habits.predicted and self.half_width is not None and self.missed_variance is not None:
             if wanted <= NARROWER * self.half_width:
-                return state.narrowed(wanted, gain)
+                return self.narrowed(wanted, gain)
 
             # What is missed is known: a center that is less sure for some windows widens none.
-            if self.reach * spread < habits.kept[1] * self.half_width:
-                return state
+            if self.reach * wide < habits.kept[1] * self.half_width:
+                return self
 
         if (
             self.half_width is not None
             and habits.kept[0] < wanted / self.half_width < habits.kept[1]
         ):
-            return state
+            return self
 
         pays = wanted < WIDEST
         return replace(
-            state, half_width=round(wanted, 6) if pays else None, gain=gain, pays=pays, missed=0.0,
-            missed_variance=None, recent=0.0,
-        )  # fmt: skip
+            self,
+            half_width=round(wanted, 6) if pays else None,
+            gain=gain,
+            pays=pays,
+            missed=0.0,
+            missed_variance=None,
+            recent=0.0,
+        )
 
     def narrowed(self, half_width: float, gain: float) -> CarriedState:
         """Narrow the window; what it misses changes by what a window usually misses.

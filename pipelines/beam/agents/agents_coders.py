@@ -69,6 +69,7 @@ from meanstream.pipelines.beam.element_types.packed import (
 )
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.wire import PersonalEstimate
+from meanstream.streaming.store.state_snapshot import Columns
 
 _TICK = struct.Struct("<qd")
 POPULATIONS: dict[str, type[Any]] = {
@@ -114,15 +115,21 @@ def pack_for_coder(samples: AgentSamples) -> Packed:
     return Packed(packed("samples", first, columns, samples.names))
 
 
-def packed_sample_times(encoded: bytes) -> list[float]:
-    """Private: the first and the last event time of packed samples."""
-    times: list[float] = packed_head(encoded, "samples")["times"]
-    return times
+def view_packed(encoded: bytes) -> tuple[Any, Columns]:
+    """Private: the head of packed samples and their columns, as they are.
+
+    The head has their first and last `times`.
+    """
+    return unpacked(encoded, "samples")
 
 
 def unpack_for_coder(encoded: bytes) -> AgentSamples:
     """Private: read what `pack_for_coder` wrote."""
-    first, columns = unpacked(encoded, "samples")
+    return samples_of_view(*view_packed(encoded))
+
+
+def samples_of_view(first: Any, columns: Columns) -> AgentSamples:
+    """Private: give packed samples that were looked at."""
     time, position = (
         numbers_of_packed(name, columns, first[name]) for name in ("time", "position")
     )

@@ -20,8 +20,9 @@ from meanstream.pipelines.beam.agents.agents_coders import (
     ForShardCoder,
     pack_for_coder,
     packed_number,
-    packed_sample_times,
+    samples_of_view,
     unpack_for_coder,
+    view_packed,
 )
 from meanstream.pipelines.beam.agents.agents_elements import (
     AgentSamples,
@@ -235,12 +236,19 @@ def take_waiting_samples(waiting: Any, number: int, windows: AgentWindows) -> li
     taken: list[AgentSamples] = []
     rest: list[bytes] = []
     for encoded in waiting.read():
-        times = packed_sample_times(encoded)
-        if windows.number(np.array(times[:1]))[0] > number:
+        head, columns = view_packed(encoded)
+        first, last = windows.number(np.array(head["times"])).tolist()
+        if first > number:
             rest.append(encoded)
             continue
 
-        now, later = waiting_up_to([unpack_for_coder(encoded)], number, windows)
+        # Whole batches are most often of windows that have ended.
+        samples = samples_of_view(head, columns)
+        if last <= number:
+            taken.append(samples)
+            continue
+
+        now, later = waiting_up_to([samples], number, windows)
         taken += now
         rest += [pack_for_coder(part).encoded for part in later]
 

@@ -182,11 +182,11 @@ def numbers_of_packed(name: str, columns: Columns, first: int) -> Ints:
     """Read what `packed_steps` wrote."""
     column = packed_grown(name, columns)
 
-    # Unsigned columns are steps, signed ones the numbers themselves.
+    # Unsigned columns are steps from the first number on, signed ones the numbers themselves.
     numbers = column.astype(np.int64)
-    if column.dtype.kind == "u":
+    if column.dtype.kind == "u" and len(numbers):
+        numbers[0] += first
         np.cumsum(numbers, out=numbers)
-        numbers += first
 
     return numbers
 
@@ -195,6 +195,10 @@ def _greatest(column: AnyInts) -> int:
     """Give the greatest number; a negative one is huge."""
     if not column.size:
         return 0
+
+    # In one pass: as an unsigned number a negative one is huge.
+    if column.dtype == np.int64:
+        return int(column.view(np.uint64).max())
 
     if column.dtype.kind == "u" or column.min() >= 0:
         return int(column.max())
@@ -234,16 +238,16 @@ def names_of_packed(columns: Columns) -> pa.Array:
 
 def name_columns(names: pa.Array) -> Columns:
     """Write names as their lengths and their text."""
-    names = pa.concat_arrays([names.cast(pa.large_binary())])  # without an offset
-    offsets = np.frombuffer(names.buffers()[1], np.int64)[
-        names.offset : names.offset + len(names) + 1
-    ]
-    data = names.buffers()[2]
-    text = (
-        b""
-        if data is None or not len(names)
-        else data[int(offsets[0]) : int(offsets[-1])].to_pybytes()
-    )
+    if not len(names):
+        return {"name_length": np.zeros(0, np.int32), "name_text": _bytes(b"")}
+
+    # A cast of an array that has the type already takes longer than the rest.
+    if names.type != pa.large_string():
+        names = names.cast(pa.large_string())
+
+    _, places, data = names.buffers()
+    offsets = np.frombuffer(places, np.int64)[names.offset : names.offset + len(names) + 1]
+    text = b"" if data is None else data[int(offsets[0]) : int(offsets[-1])].to_pybytes()
 
     return {"name_length": np.diff(offsets).astype(np.int32), "name_text": _bytes(text)}
 

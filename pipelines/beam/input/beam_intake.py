@@ -436,15 +436,12 @@ def _is_whole(batch: SampleColumns, coordinates: int) -> bool:
 def _belongs_together(batch: SampleColumns, coordinates: int) -> bool:
     """Say whether the columns of a batch are of one length, and values have so many coordinates."""
     n = len(batch.agent)
-    columns = (
-        batch.time,
-        batch.position,
-        *(one for one in (batch.key, batch.person) if one is not None),
-    )
+    shape = (n, coordinates) if coordinates else (n,)
+    if batch.value.shape != shape or len(batch.time) != n or len(batch.position) != n:
+        return False
 
-    return batch.value.shape == ((n, coordinates) if coordinates else (n,)) and all(
-        len(one) == n for one in columns
-    )
+    ids_fit = batch.key is None or len(batch.key) == n
+    return ids_fit and (batch.person is None or len(batch.person) == n)
 
 
 def intake_rejected(
