@@ -152,20 +152,25 @@ def _sums_of_parts(
     above = (x + ends) / s
     below = (x - ends) / s
 
-    # By symmetry in the lower tail, where the difference loses no digits.
-    between = ndtr(np.minimum(above, -below)) - ndtr(np.minimum(below, -above))
+    between, slope, bend = _between(above, below)
     density.put(near_an_end, height * between)
-
-    at_above = np.exp(-0.5 * (above * above + _LOG_TWO_PI))
-    at_below = np.exp(-0.5 * (below * below + _LOG_TWO_PI))
-    slope = height * (at_above - at_below) / s
-    bend = height * (below * at_below - above * at_above) / variance.take(release)
+    slope = height * slope / s
+    bend = height * bend / variance.take(release)
 
     return (
         np.add.reduce(density, axis=0),
         np.asarray(np.bincount(release, slope, n), np.float64),
         np.asarray(np.bincount(release, bend, n), np.float64),
     )
+
+
+def _between(above: Floats, below: Floats) -> tuple[Floats, Floats, Floats]:
+    """Give Phi(above) - Phi(below) and its first two derivatives."""
+    # By symmetry in the lower tail, where the difference loses no digits.
+    between = ndtr(np.minimum(above, -below)) - ndtr(np.minimum(below, -above))
+    at_above = np.exp(-0.5 * (above * above + _LOG_TWO_PI))
+    at_below = np.exp(-0.5 * (below * below + _LOG_TWO_PI))
+    return between, at_above - at_below, below * at_below - above * at_above
 
 
 @cache
