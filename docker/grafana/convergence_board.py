@@ -1,16 +1,26 @@
 """Do the agents' estimates converge, and what does collaboration bring."""
 
-from panels import Board, Panel, Query, Row
+from panels import Board, Panel, Query, Row, over_shards
 
 HERE = '{instance=~"$instance", trust!="private"}'
 NOT_YET = "no estimates yet"
 
-_HALF_WIDTH = f"meanstream_released_half_width_median{HERE}"
-_CLASS_SIZE = f"meanstream_released_class_size_median{HERE}"
+_CHANGES = over_shards(f"increase(meanstream_drifts_total{HERE}[1h])")
+_EVENTS = over_shards(f"meanstream_events_total{HERE}")
+_AGENTS = over_shards(f"meanstream_agents{HERE}")
+
+# Agents are spread over shards by a hash, so that the medians of shards differ little.
+_HALF_WIDTH = over_shards(f"meanstream_released_half_width_median{HERE}", "avg")
+_CLASS_SIZE = over_shards(f"meanstream_released_class_size_median{HERE}", "avg")
 
 
 def _quantile(q: float, name: str) -> str:
-    return f"histogram_quantile({q}, meanstream_{name}_bucket{HERE})"
+    return f"histogram_quantile({q}, {over_shards(f'meanstream_{name}_bucket{HERE}')})"
+
+
+def _learned(name: str) -> str:
+    # Shards learn the same of all agents, some a refresh later.
+    return over_shards(f"meanstream_{name}{HERE}", "max")
 
 
 BOARD = Board(
@@ -51,7 +61,7 @@ BOARD = Board(
                 Panel(
                     title="Agents",
                     description="Agents with at least one good sample.",
-                    queries=[Query(f"meanstream_agents{HERE}")],
+                    queries=[Query(_AGENTS)],
                     unit="short",
                     empty="no sample yet",
                     kind="stat",
@@ -62,7 +72,7 @@ BOARD = Board(
                 Panel(
                     title="Classes of agents",
                     description="Components of the learned prior: groups of similar agents. 0: none is learned.",
-                    queries=[Query(f"meanstream_prior_components{HERE}")],
+                    queries=[Query(_learned("prior_components"))],
                     unit="short",
                     empty=NOT_YET,
                     kind="stat",
@@ -121,7 +131,7 @@ BOARD = Board(
                     ),
                     queries=[
                         Query(
-                            f"{_HALF_WIDTH} * sqrt(meanstream_events_total{HERE} / meanstream_agents{HERE})",
+                            f"{_HALF_WIDTH} * sqrt({_EVENTS} / {_AGENTS})",
                         )
                     ],
                     unit="short",
@@ -169,7 +179,7 @@ BOARD = Board(
                 Panel(
                     title="Classes of agents",
                     description="Components of the learned prior. Settles with enough data to tell them apart.",
-                    queries=[Query(f"meanstream_prior_components{HERE}")],
+                    queries=[Query(_learned("prior_components"))],
                     unit="short",
                     empty=NOT_YET,
                     decimals=0,
@@ -180,7 +190,7 @@ BOARD = Board(
                     description=(
                         "Standard deviation of the agents' means within a class, in the values' unit. 0: all are alike."
                     ),
-                    queries=[Query(f"meanstream_prior_spread{HERE}")],
+                    queries=[Query(_learned("prior_spread"))],
                     unit="short",
                     empty="no prior is learned",
                     width=6,
@@ -191,7 +201,7 @@ BOARD = Board(
                         "Probability that means, or how they differ, go with the agents' numbers of samples. "
                         "Near 1, an agent is compared with those of its own count; the live page draws the curve."
                     ),
-                    queries=[Query(f"meanstream_prior_count_ratio{HERE}")],
+                    queries=[Query(_learned("prior_count_ratio"))],
                     unit="percentunit",
                     empty="no prior is learned",
                     width=6,
@@ -207,7 +217,7 @@ BOARD = Board(
                         "1 for independent samples. Above 1, a mean of many samples varies more than neighboring "
                         "samples suggest. It stays 1 until dependence is 90 % probable; intervals allow for it."
                     ),
-                    queries=[Query(f"meanstream_dependence_ratio{HERE}")],
+                    queries=[Query(_learned("dependence_ratio"))],
                     unit="short",
                     empty=NOT_YET,
                     decimals=1,
@@ -224,7 +234,7 @@ BOARD = Board(
                         "0: the declared attributes of agents say nothing about their means. 1: they say all. The "
                         "effects are learned from public releases; the page and reports name them by attribute."
                     ),
-                    queries=[Query(f"meanstream_covariates_explained_ratio{HERE}")],
+                    queries=[Query(_learned("covariates_explained_ratio"))],
                     unit="percentunit",
                     empty="no covariates are declared",
                     width=24,
@@ -241,11 +251,9 @@ BOARD = Board(
                         "it may have. With --memory only; one in 10,000 releases of a mean that stays is a false one."
                     ),
                     queries=[
+                        Query(_CHANGES, "changed, {{instance}}"),
                         Query(
-                            f"increase(meanstream_drifts_total{HERE}[1h])", "changed, {{instance}}"
-                        ),
-                        Query(
-                            f"increase(meanstream_drift_warnings_total{HERE}[1h])",
+                            over_shards(f"increase(meanstream_drift_warnings_total{HERE}[1h])"),
                             "warnings, {{instance}}",
                         ),
                     ],
@@ -258,7 +266,7 @@ BOARD = Board(
                     description="A few agents moved, or all did. From 10 % on MeanstreamAgentsMoved fires.",
                     queries=[
                         Query(
-                            f"increase(meanstream_drifts_total{HERE}[1h]) / meanstream_agents{HERE}",
+                            f"{_CHANGES} / {_AGENTS}",
                             "{{instance}}",
                         )
                     ],

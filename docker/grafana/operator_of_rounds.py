@@ -3,7 +3,7 @@
 Most of it of rounds.
 """
 
-from panels import Board, Panel, Query, Row
+from panels import Board, Panel, Query, Row, over_shards
 
 HERE = '{instance=~"$instance", trust="private"}'
 EMPTY = "no private metrics"
@@ -23,7 +23,7 @@ BOARD = Board(
                 Panel(
                     title="Memory",
                     description="Resident memory of the process.",
-                    queries=[Query(f"process_resident_memory_bytes{HERE}")],
+                    queries=[Query(over_shards(f"process_resident_memory_bytes{HERE}"))],
                     unit="bytes",
                     empty=EMPTY,
                     width=6,
@@ -31,7 +31,11 @@ BOARD = Board(
                 Panel(
                     title="Processor",
                     description="Seconds of a processor per second; 1 is one core.",
-                    queries=[Query(f"rate(process_cpu_seconds_total{HERE}[$__rate_interval])")],
+                    queries=[
+                        Query(
+                            over_shards(f"rate(process_cpu_seconds_total{HERE}[$__rate_interval])")
+                        )
+                    ],
                     unit="short",
                     empty=EMPTY,
                     width=6,
@@ -40,8 +44,8 @@ BOARD = Board(
                     title="Descriptors",
                     description="Files and connections that are open; from 80 % of the limit on an alert fires.",
                     queries=[
-                        Query(f"process_open_fds{HERE}", "open, {{instance}}"),
-                        Query(f"process_max_fds{HERE}", "limit, {{instance}}"),
+                        Query(over_shards(f"process_open_fds{HERE}", "max"), "open, {{instance}}"),
+                        Query(over_shards(f"process_max_fds{HERE}", "min"), "limit, {{instance}}"),
                     ],
                     unit="short",
                     empty=EMPTY,
@@ -53,8 +57,11 @@ BOARD = Board(
                     title="Store and disk",
                     description="Bytes of the store with its log, and bytes that are left on its disk.",
                     queries=[
-                        Query(f"meanstream_store_bytes{HERE}", "store, {{instance}}"),
-                        Query(f"meanstream_store_free_bytes{HERE}", "left, {{instance}}"),
+                        Query(over_shards(f"meanstream_store_bytes{HERE}"), "store, {{instance}}"),
+                        Query(
+                            over_shards(f"meanstream_store_free_bytes{HERE}", "min"),
+                            "left, {{instance}}",
+                        ),
                     ],
                     unit="bytes",
                     empty=EMPTY,

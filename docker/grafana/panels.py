@@ -15,6 +15,11 @@ COLUMNS = 24
 GREEN, YELLOW, RED, BLUE = "green", "yellow", "red", "blue"
 
 
+def over_shards(expression: str, how: str = "sum") -> str:
+    """Give one line for all shards of an engine, and the same line for an engine without shards."""
+    return f"{how} without (shard) ({expression})"
+
+
 @dataclass(frozen=True)
 class Query:
     """A PromQL expression and the name of its lines.

@@ -1,10 +1,16 @@
 """Is the stream healthy: does the engine run, keep up, commit, and use what it reads."""
 
-from panels import GREEN, RED, YELLOW, Board, Panel, Query, Row
+from panels import GREEN, RED, YELLOW, Board, Panel, Query, Row, over_shards
 
 HERE = '{instance=~"$instance", trust!="private"}'
 NO_ENGINE = "no engine"
 _UP_DOWN = (("0", "no", RED), ("1", "yes", GREEN))
+
+
+def _quantile(q: float, name: str) -> str:
+    buckets = f"rate(meanstream_{name}_seconds_bucket{HERE}[$__rate_interval])"
+    return f"histogram_quantile({q}, {over_shards(buckets)})"
+
 
 BOARD = Board(
     name="pipeline",
@@ -28,8 +34,8 @@ BOARD = Board(
                 ),
                 Panel(
                     title="Ready",
-                    description="State is restored, connections stand and no delivery is stuck.",
-                    queries=[Query(f"meanstream_ready{HERE}")],
+                    description="State is restored, connections stand and no delivery is stuck, of all shards.",
+                    queries=[Query(over_shards(f"meanstream_ready{HERE}", "min"))],
                     unit="bool_yes_no",
                     empty=NO_ENGINE,
                     kind="stat",
@@ -58,7 +64,7 @@ BOARD = Board(
                 Panel(
                     title="Behind",
                     description="Records that the source holds and the engine has not read.",
-                    queries=[Query(f"meanstream_input_lag_events{HERE}")],
+                    queries=[Query(over_shards(f"meanstream_input_lag_events{HERE}"))],
                     unit="short",
                     empty="source cannot tell",
                     kind="stat",
@@ -70,7 +76,7 @@ BOARD = Board(
                 Panel(
                     title="Checkpoint",
                     description="Seconds since all that had been read was in the store and delivered.",
-                    queries=[Query(f"meanstream_checkpoint_age_seconds{HERE}")],
+                    queries=[Query(over_shards(f"meanstream_checkpoint_age_seconds{HERE}", "max"))],
                     unit="s",
                     empty="not started",
                     kind="stat",
@@ -96,7 +102,9 @@ BOARD = Board(
                 Panel(
                     title="Events per second",
                     description="Records read, good and bad.",
-                    queries=[Query(f"rate(meanstream_events_total{HERE}[$__rate_interval])")],
+                    queries=[
+                        Query(over_shards(f"rate(meanstream_events_total{HERE}[$__rate_interval])"))
+                    ],
                     unit="ops",
                     empty=NO_ENGINE,
                     width=6,
@@ -104,7 +112,7 @@ BOARD = Board(
                 Panel(
                     title="Input lag",
                     description="Records that wait in the source. Rising: the engine is slower than its input.",
-                    queries=[Query(f"meanstream_input_lag_events{HERE}")],
+                    queries=[Query(over_shards(f"meanstream_input_lag_events{HERE}"))],
                     unit="short",
                     empty="source cannot tell",
                     steps=((None, GREEN), (10000, RED)),
@@ -129,7 +137,7 @@ BOARD = Board(
                         "The clock minus the event time that all later samples are expected to be after. Never below "
                         "the allowed lateness; large and steady in a replay of old data."
                     ),
-                    queries=[Query(f"meanstream_watermark_lag_seconds{HERE}")],
+                    queries=[Query(over_shards(f"meanstream_watermark_lag_seconds{HERE}", "max"))],
                     unit="s",
                     empty="no event yet",
                     least=None,
@@ -144,7 +152,10 @@ BOARD = Board(
                     title="Kafka answers",
                     description="By the option that names the topic. /readyz says why a client is not connected.",
                     queries=[
-                        Query(f"meanstream_kafka_connected{HERE}", "{{client}}, {{instance}}")
+                        Query(
+                            over_shards(f"meanstream_kafka_connected{HERE}", "min"),
+                            "{{client}}, {{instance}}",
+                        )
                     ],
                     unit="bool_yes_no",
                     empty="no topic",
@@ -155,7 +166,7 @@ BOARD = Board(
                 Panel(
                     title="Samples that wait",
                     description="Taken, and not yet passed by event time, which stays behind by the allowed lateness.",
-                    queries=[Query(f"meanstream_samples_pending{HERE}")],
+                    queries=[Query(over_shards(f"meanstream_samples_pending{HERE}"))],
                     unit="short",
                     empty="no engine of agents",
                     width=12,
@@ -198,7 +209,7 @@ BOARD = Board(
                     description="Duration of a transaction: position, state, ledger and outgoing events.",
                     queries=[
                         Query(
-                            f"histogram_quantile({q}, rate(meanstream_commit_seconds_bucket{HERE}[$__rate_interval]))",
+                            _quantile(q, "commit"),
                             f"{text}, {{{{instance}}}}",
                         )
                         for q, text in ((0.99, "99 % of commits below"), (0.5, "median"))
@@ -212,8 +223,7 @@ BOARD = Board(
                     description="From a commit until all that it lets out is durable in the sinks, retries included.",
                     queries=[
                         Query(
-                            f"histogram_quantile({q}, "
-                            f"rate(meanstream_delivery_seconds_bucket{HERE}[$__rate_interval]))",
+                            _quantile(q, "delivery"),
                             f"{text}, {{{{instance}}}}",
                         )
                         for q, text in ((0.99, "99 % of deliveries below"), (0.5, "median"))
@@ -227,7 +237,7 @@ BOARD = Board(
                     description="Duration from reading a batch to its delivery: the delay that the engine adds.",
                     queries=[
                         Query(
-                            f"histogram_quantile({q}, rate(meanstream_batch_seconds_bucket{HERE}[$__rate_interval]))",
+                            _quantile(q, "batch"),
                             f"{text}, {{{{instance}}}}",
                         )
                         for q, text in ((0.99, "99 % of turns below"), (0.5, "median"))
@@ -239,7 +249,11 @@ BOARD = Board(
                 Panel(
                     title="Estimates per second",
                     description="Personal estimates written. In steps: they are made at each refresh.",
-                    queries=[Query(f"rate(meanstream_estimates_total{HERE}[$__rate_interval])")],
+                    queries=[
+                        Query(
+                            over_shards(f"rate(meanstream_estimates_total{HERE}[$__rate_interval])")
+                        )
+                    ],
                     unit="ops",
                     empty=NO_ENGINE,
                     width=6,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from typing import Any
 
 import meanstream
@@ -53,29 +54,31 @@ def _first(thing: Any) -> str:
     return " ".join((inspect.getdoc(thing) or "").split("\n\n", 1)[0].split())
 
 
+def _section(title: str, text: str, table: str) -> list[str]:
+    return [f"## {title}", "", text, "", table]
+
+
 def events() -> str:
     """Every event with its fields, by its JSON Schema."""
-    parts = []
+    sections = []
+
     for name in EVENTS:
         schema = wire_event_schema(name)
         required = set(schema.get("required", ()))
         rows = [
-            (
-                f"`{field}`",
-                _type(what),
-                "yes" if field in required else "",
-                _limits(what) or what.get("description", ""),
-            )
-            for field, what in schema["properties"].items()
+            _field_row(field, field_schema, required=field in required)
+            for field, field_schema in schema["properties"].items()
         ]
-        parts += [
-            f"## {name}",
-            "",
-            schema.get("description", ""),
-            "",
-            _table(("field", "type", "always", ""), rows),
-        ]
-    return "\n".join(parts)
+        table = _table(("field", "type", "always", ""), rows)
+        sections += _section(name, schema.get("description", ""), table)
+
+    return "\n".join(sections)
+
+
+def _field_row(field: str, schema: dict[str, Any], *, required: bool) -> tuple[str, ...]:
+    always = "yes" if required else ""
+    meaning = _limits(schema) or schema.get("description", "")
+    return f"`{field}`", _type(schema), always, meaning
 
 
 def _type(what: dict[str, Any]) -> str:
@@ -87,12 +90,10 @@ def _type(what: dict[str, Any]) -> str:
         return " or ".join(_type(one) for one in what["anyOf"])
     if "$ref" in what:
         return what["$ref"].rpartition("/")[2]
-    inner = (
-        f" of {_type(what['items'])}"
-        if isinstance(what.get("items"), dict) and what["items"]
-        else ""
-    )
-    return str(what.get("format") or what.get("type", "any")) + inner
+
+    name = str(what.get("format") or what.get("type", "any"))
+    items = what.get("items")
+    return f"{name} of {_type(items)}" if isinstance(items, dict) and items else name
 
 
 def _limits(what: dict[str, Any]) -> str:
@@ -107,67 +108,56 @@ def _limits(what: dict[str, Any]) -> str:
 
 def metrics() -> str:
     """Every family, by who shows it."""
-    parts = []
+    sections = []
+
     for title, kind in SHOWN_BY.items():
-        rows = [
-            (f"`meanstream_{name}{'_total' if of == 'counters' else ''}`", KINDS[of], text)
-            for of in KINDS
-            for name, text in getattr(kind.families, of).items()
-        ]
-        if kind.families.foretells:
-            rows += [
-                (f"`meanstream_{name}`", "histogram", text)
-                for name, text in engine_metrics.FORECASTS.items()
-            ]
-        if kind.families.reasons:
-            reasons = ", ".join(f"`{reason}`" for reason in kind.families.reasons)
-            rows.append(
-                (
-                    "`meanstream_rejects_total{reason}`",
-                    "counter",
-                    f"Records that were not used: {reasons}.",
-                )
-            )
-        if kind.families.partitions:
-            rows.append(
-                (
-                    "`meanstream_partition_lag_events{topic,partition}`",
-                    "gauge",
-                    engine_metrics.PARTITION_LAG,
-                )
-            )
-        if kind.families.connections:
-            rows.append(("`meanstream_kafka_connected{client}`", "gauge", engine_metrics.CONNECTED))
-        rows += [
-            (f"`{name}`", "gauge or counter", "As the Prometheus client tells it.")
-            for name in kind.families.process
-        ]
-        parts += [
-            f"## {title}",
-            "",
-            _first(kind),
-            "",
-            _table(("metric", "kind", "what it says"), rows),
-        ]
-    return "\n".join(parts)
+        rows = [*_family_rows(kind.families), *_labelled_rows(kind.families)]
+        table = _table(("metric", "kind", "what it says"), rows)
+        sections += _section(title, _first(kind), table)
+
+    return "\n".join(sections)
+
+
+def _family_rows(families: Any) -> Iterator[tuple[str, ...]]:
+    """Rows of the metrics without labels of their own."""
+    for declared, kind in KINDS.items():
+        ending = "_total" if declared == "counters" else ""
+        for name, text in getattr(families, declared).items():
+            yield f"`meanstream_{name}{ending}`", kind, text
+
+    if families.foretells:
+        for name, text in engine_metrics.FORECASTS.items():
+            yield f"`meanstream_{name}`", "histogram", text
+
+
+def _labelled_rows(families: Any) -> Iterator[tuple[str, ...]]:
+    """Rows of the metrics by reason, partition and client, and those of the process."""
+    if families.reasons:
+        reasons = ", ".join(f"`{reason}`" for reason in families.reasons)
+        text = f"Records that were not used: {reasons}."
+        yield "`meanstream_rejects_total{reason}`", "counter", text
+
+    if families.partitions:
+        name = "`meanstream_partition_lag_events{topic,partition}`"
+        yield name, "gauge", engine_metrics.PARTITION_LAG
+
+    if families.connections:
+        yield "`meanstream_kafka_connected{client}`", "gauge", engine_metrics.CONNECTED
+
+    for name in families.process:
+        yield f"`{name}`", "gauge or counter", "As the Prometheus client tells it."
 
 
 def _autodoc(name: str, thing: Any) -> str:
-    kind = (
-        "autoclass" if inspect.isclass(thing) else "autofunction" if callable(thing) else "autodata"
-    )
-    members = ["   :members:"] if kind == "autoclass" else []
-    return "\n".join(
-        [
-            f"## {name.rpartition('.')[2]}",
-            "",
-            "```{eval-rst}",
-            f".. {kind}:: {name}",
-            *members,
-            "```",
-            "",
-        ]
-    )
+    directive = "autodata"
+    if inspect.isclass(thing):
+        directive = "autoclass"
+    elif callable(thing):
+        directive = "autofunction"
+
+    members = ["   :members:"] if directive == "autoclass" else []
+    head = [f"## {name.rpartition('.')[2]}", "", "```{eval-rst}", f".. {directive}:: {name}"]
+    return "\n".join([*head, *members, "```", ""])
 
 
 def python() -> str:
@@ -191,10 +181,12 @@ def beam() -> str:
         meanstream.pipelines.beam.agents.agent_transforms,
         meanstream.pipelines.beam.rounds.round_transforms,
     )
-    found = {name: getattr(module, name) for module in modules for name in sorted(module.__all__)}
+    public = {name: getattr(module, name) for module in modules for name in sorted(module.__all__)}
+
+    # What the package itself hands on stands on its own page.
     own = [
         thing
-        for name, thing in found.items()
+        for name, thing in public.items()
         if name not in meanstream.__all__ and hasattr(thing, "__qualname__")
     ]
     return "\n".join(
@@ -210,22 +202,6 @@ def river() -> str:
 
 def estimators() -> str:
     """Write the registry of estimators of a population's mean."""
-    rows = []
-    for name in distinct_estimators():
-        kind = estimator_class(name)
-        place = f"`{ESTIMATORS[name].partition(':')[0]}`"
-        options = ", ".join(f"`{one}`" for one in sorted(kind.options))
-        rows.append(
-            (
-                f"`{name}`",
-                _first(kind),
-                kind.estimand,
-                kind.assumes,
-                kind.privacy_unit,
-                options,
-                place,
-            )
-        )
     head = (
         "name",
         "what it is",
@@ -235,7 +211,23 @@ def estimators() -> str:
         "options",
         "module",
     )
-    return _table(head, rows)
+    return _table(head, [_estimator_row(name) for name in distinct_estimators()])
+
+
+def _estimator_row(name: str) -> tuple[str, ...]:
+    kind = estimator_class(name)
+    module = ESTIMATORS[name].partition(":")[0]
+    options = ", ".join(f"`{option}`" for option in sorted(kind.options))
+
+    return (
+        f"`{name}`",
+        _first(kind),
+        kind.estimand,
+        kind.assumes,
+        kind.privacy_unit,
+        options,
+        f"`{module}`",
+    )
 
 
 def counters() -> str:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import numpy as np
-from scipy.special import ndtri
 
+from meanstream.operators.estimators.quantile_estimator import QuantileEstimator
 from meanstream.operators.estimators.quantile_knots import (
     CountedVotes,
     certain_ends,
@@ -18,21 +18,10 @@ from meanstream.operators.estimators.quantile_knots import (
     least_squares,
     smooth_distribution,
 )
-from meanstream.operators.estimators.quantile_levels import (
-    BRANCHES,
-    level_votes,
-    tree_depth,
-    tree_error,
-)
-from meanstream.operators.estimators.quantile_tree import (
-    LevelRound,
-    quantile_estimate,
-    require_quantiles,
-)
+from meanstream.operators.estimators.quantile_levels import BRANCHES, tree_depth, tree_error
+from meanstream.operators.estimators.quantile_tree import LevelRound
 from meanstream.operators.noise.random_bits import UNIT_53, RandomWords, random_bits_53
 from meanstream.operators.records import Bools, Floats
-from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings
-from meanstream.operators.rounds.estimator_traits import BOUNDS, EstimatorTraits
 from meanstream.operators.rounds.round_protocol import Round
 from meanstream.operators.rounds.round_records import Estimate, Public, Reports, Summaries, Tally
 from meanstream.operators.rounds.round_results import (
@@ -45,7 +34,7 @@ from meanstream.operators.rounds.round_results import (
 from meanstream.operators.rounds.votes.registry import make_votes
 
 if TYPE_CHECKING:
-    from meanstream.operators.rounds.user_sizes import SizeDistribution
+    pass
 
 PILOT = 0.1
 """Share of the users that votes for bins."""
@@ -168,7 +157,7 @@ class ThresholdRound:
         self._search.check_thresholds(searched.thresholds)
 
 
-class QuantileSearch(EstimatorTraits):
+class QuantileSearch(QuantileEstimator):
     """Quantiles of users' own means: a tenth votes for bins, the others for sides of thresholds.
 
     Released to the statistician: one vote or one bit from each user. Answers each quantile with an
@@ -222,47 +211,16 @@ class QuantileSearch(EstimatorTraits):
     """
 
     name = "quantile_search"
-    answers = "quantiles"
-    estimand = (
-        "quantiles over users of each user's own mean: every user counts once. The predicted error "
-        "is that of a median of users who are spread evenly over the bounds"
-    )
-    assumes = BOUNDS
-    of_a_paper = False
-    part = "quantile"
-    features_of = "quantiles"
-    trust = "local"
-    options = COMMON_OPTIONS | {"quantiles"}
+    voters = PILOT
 
-    def __init__(
-        self,
-        *,
-        epsilon: float,
-        users: int,
-        quantiles: Sequence[float],
-        sizes: SizeDistribution | None = None,
-        mode: str = "tuned",
-        level: float = 0.95,
-    ) -> None:
-        settings = Settings(
-            method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level
-        )
-        self.quantiles = require_quantiles(quantiles)
-        self._settings = settings
-        self._z = float(ndtri(0.5 * (1.0 + level)))
-        self.mode = mode
-        self.epsilon = epsilon
+    def stages(self) -> tuple[tuple[Round, ...], tuple[float, ...]]:
+        """Public: the levels of the pilot, and a stage for each set of thresholds."""
+        self.bit = make_votes("krr", self.epsilon, 2, zero_row=False)
 
-        self.depth = tree_depth(epsilon, max(1, int(PILOT * users)))
-        self.votes = [level_votes(epsilon, number) for number in range(1, self.depth + 1)]
-        self.bit = make_votes("krr", epsilon, 2, zero_row=False)
+        pilot = [PilotRound(self, number) for number in range(1, self.depth + 1)]
+        searches = [ThresholdRound(self, number) for number in range(1, len(SEARCHES) + 1)]
 
-        pilot: list[Round] = [PilotRound(self, number) for number in range(1, self.depth + 1)]
-        searches: list[Round] = [
-            ThresholdRound(self, number) for number in range(1, len(SEARCHES) + 1)
-        ]
-        self.rounds = (*pilot, *searches)
-        self.shares = (*[PILOT / self.depth] * self.depth, *SEARCHES)
+        return (*pilot, *searches), (*[PILOT / self.depth] * self.depth, *SEARCHES)
 
     def describe(self) -> dict[str, Any]:
         """Public: parameters chosen.
@@ -412,7 +370,7 @@ class QuantileSearch(EstimatorTraits):
         stderr = (upper - lower) / (2.0 * self._z)
         found = np.array([value, lower, upper, stderr])
 
-        return quantile_estimate(self._settings, found, sum(reports), stages)
+        return self._of_rows(found, sum(reports), stages)
 
 
 def _places(steps: Sequence[int]) -> Floats:

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import msgspec
 import numpy as np
-from scipy.special import ndtri
 
 from meanstream.operators.estimators.category_shares import nearest_shares
+from meanstream.operators.estimators.quantile_estimator import QuantileEstimator
 from meanstream.operators.estimators.quantile_knots import certain_ends, crossed_at
 from meanstream.operators.estimators.quantile_levels import (
     BRANCHES,
     distribution_variance,
     fitted_levels,
-    level_votes,
-    tree_depth,
     tree_error,
 )
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Bools, Floats
-from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings
-from meanstream.operators.rounds.estimator_traits import BOUNDS, EstimatorTraits
+from meanstream.operators.rounds.round_protocol import Round
 from meanstream.operators.rounds.round_records import Estimate, Public, Reports, Summaries, Tally
 from meanstream.operators.rounds.round_results import (
     Count,
@@ -32,12 +28,9 @@ from meanstream.operators.rounds.round_results import (
     result_added,
 )
 from meanstream.operators.rounds.votes.registry import Votes
-from meanstream.operators.validation import require
 
 if TYPE_CHECKING:
-    from meanstream.operators.rounds.user_sizes import SizeDistribution
-
-MOST_QUANTILES = 20
+    pass
 
 
 class Counted(StageFound, frozen=True, kw_only=True):
@@ -126,7 +119,7 @@ class LevelRound:
             refuse_result("levels", "have at most as many votes for a bin as reports", "more")
 
 
-class QuantileTree(EstimatorTraits):
+class QuantileTree(QuantileEstimator):
     """Quantiles of users' own means within the bounds, from one private vote of every user.
 
     Released to the statistician: one vote from each user. Answers each quantile with an interval,
@@ -176,40 +169,12 @@ class QuantileTree(EstimatorTraits):
     """
 
     name = "quantile_tree"
-    answers = "quantiles"
-    estimand = (
-        "quantiles over users of each user's own mean: every user counts once. The predicted error is that of a median"
-        " of users who are spread evenly over the bounds"
-    )
-    assumes = BOUNDS
-    of_a_paper = False
     taken_for = "quantiles"
-    part = "quantile"
-    features_of = "quantiles"
-    trust = "local"
-    options = COMMON_OPTIONS | {"quantiles"}
 
-    def __init__(
-        self,
-        *,
-        epsilon: float,
-        users: int,
-        quantiles: Sequence[float],
-        sizes: SizeDistribution | None = None,
-        mode: str = "tuned",
-        level: float = 0.95,
-    ) -> None:
-        settings = Settings(
-            method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level
-        )
-        self.quantiles = require_quantiles(quantiles)
-        self._settings = settings
-        self.mode = mode
-        self.epsilon = epsilon
-        self.depth = tree_depth(epsilon, users)
-        self.votes = [level_votes(epsilon, level) for level in range(1, self.depth + 1)]
-        self.rounds = tuple(LevelRound(self, number) for number in range(1, self.depth + 1))
-        self.shares = (1.0 / self.depth,) * self.depth
+    def stages(self) -> tuple[tuple[Round, ...], tuple[float, ...]]:
+        """Public: a stage for each level, of equal shares of the users."""
+        rounds = tuple(LevelRound(self, number) for number in range(1, self.depth + 1))
+        return rounds, (1.0 / self.depth,) * self.depth
 
     def describe(self) -> dict[str, Any]:
         """Public: parameters chosen.
@@ -239,7 +204,7 @@ class QuantileTree(EstimatorTraits):
         # A level without reports leaves everything open.
         if min(n) == 0:
             nothing = np.repeat([[0.0], [-1.0], [1.0], [1.0]], len(self.quantiles), axis=1)
-            return quantile_estimate(self._settings, nothing, sum(n), stages)
+            return self._of_rows(nothing, sum(n), stages)
 
         shares = [
             vote.shares(level[1:], level[0])
@@ -256,19 +221,18 @@ class QuantileTree(EstimatorTraits):
         # The error of the fitted distribution, at what it most likely is.
         error = np.sqrt(distribution_variance(fit, self.votes, likely, n))
 
-        return quantile_estimate(self._settings, self._inverted(raw, error), sum(n), stages)
+        return self._of_rows(self._inverted(raw, error), sum(n), stages)
 
     def _likely(self, share: Floats, reports: int) -> Floats:
         """Give shares for the error.
 
         As z**2 more users would make them who are spread evenly (Agresti and Coull).
         """
-        more = float(ndtri(0.5 * (1.0 + self._settings.level))) ** 2
+        more = self._z**2
         return (reports * nearest_shares(share) + more / len(share)) / (reports + more)
 
     def _inverted(self, raw: Floats, error: Floats) -> Floats:
         """Give quantiles, ends of their intervals and standard errors as rows, on [-1, 1]."""
-        z = float(ndtri(0.5 * (1.0 + self._settings.level)))
         bins = len(raw) + 1
 
         # Noise makes the distribution fall here and there: halfway between two envelopes it rises.
@@ -284,50 +248,9 @@ class QuantileTree(EstimatorTraits):
             value, _ = crossed_at(rising, edges, quantile)
 
             # The interval ends where the distribution is surely past the quantile.
-            lower, upper = certain_ends(edges, raw, error, quantile, z)
+            lower, upper = certain_ends(edges, raw, error, quantile, self._z)
             lower = min(lower, value)
             upper = max(upper, value)
-            found.append((value, lower, upper, max(upper - lower, 2.0 / bins) / (2.0 * z)))
+            found.append((value, lower, upper, max(upper - lower, 2.0 / bins) / (2.0 * self._z)))
 
         return np.array(found).T
-
-
-def quantile_estimate(
-    settings: Settings, rows: Floats, n_users: int, stages: tuple[dict[str, Any], ...]
-) -> Estimate:
-    """Public: make an estimate of values, lower and upper ends, and standard errors."""
-    value, lower, upper, stderr = rows
-    return Estimate(
-        value=value,
-        lower=lower,
-        upper=upper,
-        level=settings.level,
-        stderr=stderr,
-        epsilon=settings.epsilon,
-        trust=settings.trust,
-        n_users=n_users,
-        method=settings.method,
-        mode=settings.mode,
-        unclipped=value,
-        stages=stages,
-    )
-
-
-def require_quantiles(quantiles: Sequence[float]) -> tuple[float, ...]:
-    """Refuse what cannot be quantiles; give them as a tuple.
-
-    Examples
-    --------
-    >>> require_quantiles((0.9, 0.5))
-    Traceback (most recent call last):
-    ValueError: quantiles must be different and ascending, got 0.9,0.5
-    """
-    # Ascending, so that answers come in the order of the question.
-    found = tuple(float(one) for one in quantiles)
-    shown = ",".join(f"{one:g}" for one in found)
-    require(1 <= len(found) <= MOST_QUANTILES, "quantiles", f"be 1 to {MOST_QUANTILES}", len(found))
-    require(all(0.0 < one < 1.0 for one in found), "quantiles", "lie between 0 and 1", shown)
-
-    if list(found) != sorted({*found}):
-        raise ValueError(f"quantiles must be different and ascending, got {shown}")
-    return found

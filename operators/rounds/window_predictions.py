@@ -27,7 +27,7 @@ MEMORY = 1.0 - 1.0 / 48.0
 SURE = 3.0
 """Standard errors from 0 from which on the slope is used: that of a useless forecast hardly is."""
 
-DRAWN = 4.0
+DRAWN = 1.0
 """Squared standard errors by which a slope is drawn to 0, as by James and Stein (1961)."""
 
 OTHER = 2.0

@@ -6,13 +6,13 @@ import sys
 
 
 def main() -> None:
-    """Run a command line behind the parent's process id, its run, and the number of shards."""
+    """Run a command line that follows the parent's process id, run, number of shards and pipe."""
     from meanstream.pipelines.commands import program
     from meanstream.pipelines.commands.run import signals
 
-    parent, run, shards = sys.argv[1:4]
-    signals.follow_parent(int(parent), run, int(shards))
-    sys.argv[1:] = sys.argv[4:]
+    parent, run, shards, channel = sys.argv[1:5]
+    signals.follow_parent(signals.Parent(int(parent), run, int(shards), int(channel)))
+    sys.argv[1:] = sys.argv[5:]
     program.main()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from meanstream.pipelines.page.private_requests import (
     require_loopback,
 )
 from meanstream.streaming.agents.pairwise.pairwise_answers import HostedAnswers
+from meanstream.streaming.agents.store_answers import answer_of_stores
 from meanstream.streaming.metrics.background import (
     BackgroundServer,
     BoundedThreads,
@@ -98,8 +99,8 @@ class AnswersServer(BackgroundServer["_AnswersServer"]):
     ----------
     address : str
         `HOST:PORT`; port 0 takes a free one (see `url`).
-    store : Path
-        The store that the engine fills.
+    stores : sequence of Path
+        The store that the engine fills; with shards all of them, of which each agent lives in one.
     tokens : Path, optional
         Whose token is which. Without it there is one for every agent, made at random (see `token`).
     remote : bool
@@ -113,19 +114,24 @@ class AnswersServer(BackgroundServer["_AnswersServer"]):
     """
 
     def __init__(
-        self, address: str, store: Path, tokens: Path | None = None, *, remote: bool = False
+        self,
+        address: str,
+        stores: Sequence[Path],
+        tokens: Path | None = None,
+        *,
+        remote: bool = False,
     ) -> None:
         known = check_answers(address, tokens, remote=remote)
         super().__init__("answers", address, _AnswersServer, _AnswersHandler)
         self.token = None if known else secrets.token_urlsafe(24)
-        self._server.answers = HostedAnswers(store)
+        self._server.answers = [HostedAnswers(store) for store in stores]
         self._server.tokens = known or {OPERATOR: str(self.token)}
         self._server.hosts = hosts_of_this_machine(self.host, remote=remote)
         self.url += AGENTS
 
 
 class _AnswersServer(BoundedThreads):
-    answers: HostedAnswers
+    answers: Sequence[HostedAnswers]
     tokens: Mapping[str, str]
     hosts: set[str] | None
 
@@ -166,7 +172,7 @@ class _AnswersHandler(PrivateRequests):
 
     def _answer(self, name: str) -> None:
         try:
-            answer = self.server.answers.answer(name)
+            answer = answer_of_stores(self.server.answers, name)
         except StoreError:
             self._say(HTTPStatus.SERVICE_UNAVAILABLE, {"error": "the store cannot be read"})
             return

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -218,6 +219,12 @@ class StoreAnswers:
         self, store: Store, saved: dict[str, Any], state: dict[str, Any]
     ) -> CommittedAnswers:
         return _committed_agents(store, saved, state, self._options)
+
+
+def answer_of_stores(stores: Sequence[StoreAnswers], name: str) -> dict[str, Any] | None:
+    """Private: give an agent's estimate from the one store in which it lives; None if in none."""
+    answers = (store.answer(name) for store in stores)
+    return next((answer for answer in answers if answer is not None), None)
 
 
 def _committed_agents(

@@ -197,6 +197,8 @@ class RoundsIntake(Intake):
         super().__init__(settings.grid, options, source.name, stats)
         self._epsilon = settings.epsilon
         self._user_epsilons = user_epsilons
+        self._directory: list[str] = []
+        self._accepts = np.zeros(0, np.bool_)  # of the names of the directory
         self._windows = settings.windows
         self.closing = WindowClosing(settings.windows, options.allowed_lateness, source)
         self.places = UserSlots(
@@ -258,9 +260,17 @@ class RoundsIntake(Intake):
         if self._user_epsilons is None:
             return np.zeros(len(samples), np.bool_)
 
-        codes, which = np.unique(samples.agent, return_inverse=True)
-        names = [samples.names[code] for code in codes.tolist()]
-        return np.asarray(~self._user_epsilons.accept(names, self._epsilon)[which])
+        # The directory of a source only grows: each name is looked up once.
+        if samples.names is not self._directory:
+            self._directory = samples.names
+            self._accepts = np.zeros(0, np.bool_)
+
+        added = samples.names[len(self._accepts) :]
+        if added:
+            accepts = self._user_epsilons.accept(added, self._epsilon)
+            self._accepts = np.concatenate([self._accepts, accepts])
+
+        return np.asarray(~self._accepts[samples.agent])
 
     def closed(self, waiting: OpenWindows, now: float, *, ended: bool) -> int:
         """Tell the time, in microseconds, up to which windows have closed, after a batch."""
@@ -290,7 +300,7 @@ class RoundsIntake(Intake):
         return self.closing.reached / MICROS if self.closing.begun else -math.inf
 
     def _warn_full(self) -> None:
-        """Say nothing: when the last of the users that are taken sent something is protected (the private figures)."""
+        """Say nothing: when the last place was taken is protected; private figures show it."""
         self._stats.full = self.places.full
 
     def _hopeless(

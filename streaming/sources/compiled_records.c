@@ -1,7 +1,8 @@
-/* Lines of JSON that have one flat shape to columns (flat_records.py), names to codes (name_hashes.py).
+/* Lines of JSON that have one flat shape to columns (flat_records.py), rows of CSV to columns
+ * (plain_rows.py), names to codes (name_hashes.py).
  *
  * Nothing here guesses: what is not exactly as expected is given back, for parsers that know all of
- * JSON. No byte outside of a given buffer is read, and nothing is kept but the names of a table.
+ * JSON and CSV. No byte outside of a given buffer is read, and nothing is kept but the names of a table.
  * Built by hatch_build.py, for every Python from 3.11 on.
  */
 #define PY_SSIZE_T_CLEAN
@@ -15,7 +16,7 @@
 
 /* -- lines to columns ------------------------------------------------------------------------- */
 
-enum kind { SKIP, TEXT, NUMBER, FIXED };
+enum kind { SKIP, TEXT, NUMBER, FIXED, TIME };
 
 enum { MAX_FIELDS = 64, LONGEST_NUMBER = 63 };
 
@@ -26,6 +27,7 @@ typedef struct {
     const char *fixed; /* what the value must be, where it may be one thing only */
     Py_ssize_t fixed_length;
     double *numbers;
+    int64_t *times; /* microseconds since the epoch */
     int32_t *ends;
     char *texts;
 } field;
@@ -207,6 +209,8 @@ static int take_records(cursor *at, field *fields, Py_ssize_t n_fields, Py_ssize
 static int make_room(field *one, Py_ssize_t count, Py_ssize_t size) {
     if (one->kind == NUMBER)
         return (one->numbers = malloc(((size_t)count + 1) * sizeof(double))) != NULL;
+    if (one->kind == TIME)
+        return (one->times = malloc(((size_t)count + 1) * sizeof(int64_t))) != NULL;
     if (one->kind != TEXT)
         return 1;
 
@@ -222,6 +226,8 @@ static int make_room(field *one, Py_ssize_t count, Py_ssize_t size) {
 static PyObject *column(const field *one, Py_ssize_t count) {
     if (one->kind == NUMBER)
         return Py_BuildValue("y#", (char *)one->numbers, count * (Py_ssize_t)sizeof(double));
+    if (one->kind == TIME)
+        return Py_BuildValue("y#", (char *)one->times, count * (Py_ssize_t)sizeof(int64_t));
     if (one->kind != TEXT)
         return Py_BuildValue("");
 
@@ -239,6 +245,15 @@ static PyObject *columns(const field *fields, Py_ssize_t n_fields, Py_ssize_t co
     }
 
     return result;
+}
+
+static void free_columns(field *fields) {
+    for (int i = 0; i < MAX_FIELDS; i++) {
+        free(fields[i].numbers);
+        free(fields[i].times);
+        free(fields[i].ends);
+        free(fields[i].texts);
+    }
 }
 
 static PyObject *read_lines(PyObject *module, PyObject *args) {
@@ -277,12 +292,183 @@ static PyObject *read_lines(PyObject *module, PyObject *args) {
         result = Py_BuildValue("");
 
 done:
-    for (int i = 0; i < MAX_FIELDS; i++) {
-        free(fields[i].numbers);
-        free(fields[i].ends);
-        free(fields[i].texts);
-    }
+    free_columns(fields);
     PyBuffer_Release(&text);
+    return result;
+}
+
+/* -- rows of CSV to columns ------------------------------------------------------------------- */
+
+/* Texts that mean a missing value (csv_file.py): who knows these reads them. */
+static int is_missing(const char *text, Py_ssize_t length) {
+    static const char *const missing[] = {"", "NA", "N/A", "null", "NULL", "None"};
+
+    if (length > 4)
+        return 0;
+    for (size_t i = 0; i < sizeof missing / sizeof *missing; i++)
+        if ((Py_ssize_t)strlen(missing[i]) == length && memcmp(text, missing[i], (size_t)length) == 0)
+            return 1;
+    return 0;
+}
+
+/* What a cell holds, with its quotes or without; one with a control character in it is none. */
+static int take_cell_text(cursor *at, char delimiter, int quoted, const char **end) {
+    for (; at->next < at->end; at->next++) {
+        char c = *at->next;
+        if (c == '"' || (!quoted && (c == delimiter || c == '\n')))
+            break;
+        if ((unsigned char)c < 0x20 && c != delimiter)
+            return 0;
+    }
+
+    *end = at->next;
+    return 1;
+}
+
+/* So many digits and no more, as a number. */
+static int take_digits(cursor *at, int count, int *number) {
+    *number = 0;
+    for (; count > 0; count--, at->next++) {
+        if (!is_digit(at))
+            return 0;
+        *number = *number * 10 + (*at->next - '0');
+    }
+    return 1;
+}
+
+/* Days from the epoch to a day of the calendar; a year begins in March, so that the leap day ends it. */
+static int64_t days_to(int year, int month, int day) {
+    int64_t years = month > 2 ? year : year - 1;
+    int64_t since_march = (month + 9) % 12;
+    return years * 365 + years / 4 - years / 100 + years / 400 + (153 * since_march + 2) / 5 + day -
+           719469;
+}
+
+static int days_of(int year, int month) {
+    static const int days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    int leaps = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    return days[month - 1] + (month == 2 && leaps);
+}
+
+/* A time of ISO 8601 to the second or its fraction, of UTC: with a Z or without. */
+static int take_time(cursor *at, int64_t *micros) {
+    int year, month, day, hour, minute, second;
+    int fraction = 0;
+    int digits = 6;
+
+    if (!take_digits(at, 4, &year) || !take_all(at, "-", 1) || !take_digits(at, 2, &month) ||
+        !take_all(at, "-", 1) || !take_digits(at, 2, &day))
+        return 0;
+    if (!take_all(at, "T", 1) && !take_all(at, " ", 1))
+        return 0;
+    if (!take_digits(at, 2, &hour) || !take_all(at, ":", 1) || !take_digits(at, 2, &minute) ||
+        !take_all(at, ":", 1) || !take_digits(at, 2, &second))
+        return 0;
+
+    if (take_all(at, ".", 1)) {
+        if (!is_digit(at))
+            return 0;
+        for (; digits > 0 && is_digit(at); digits--, at->next++)
+            fraction = fraction * 10 + (*at->next - '0');
+        for (; digits > 0; digits--)
+            fraction *= 10;
+    }
+    take_all(at, "Z", 1);
+
+    if (year < 1 || month < 1 || month > 12 || day < 1 || day > days_of(year, month) || hour > 23 ||
+        minute > 59 || second > 59)
+        return 0;
+
+    int64_t seconds = days_to(year, month, day) * 86400 + hour * 3600 + minute * 60 + second;
+    *micros = seconds * 1000000 + fraction;
+    return 1;
+}
+
+/* A cell up to its end: a quote that opens it closes it, and no other is in it. */
+static int take_cell(cursor *at, char delimiter, field *one, Py_ssize_t row) {
+    const char *end;
+    int quoted = take_all(at, "\"", 1);
+    const char *begin = at->next;
+
+    switch (one->kind) {
+    case NUMBER:
+        if (!take_number(at, one->numbers + row))
+            return 0;
+        break;
+    case TIME:
+        if (!take_time(at, one->times + row))
+            return 0;
+        break;
+    default:
+        if (!take_cell_text(at, delimiter, quoted, &end))
+            return 0;
+        if (one->kind != TEXT)
+            break;
+        if (is_missing(begin, end - begin))
+            return 0;
+        memcpy(one->texts + one->ends[row], begin, (size_t)(end - begin));
+        one->ends[row + 1] = one->ends[row] + (int32_t)(end - begin);
+    }
+
+    if (quoted && !take_all(at, "\"", 1))
+        return 0;
+    return at->next >= at->end || *at->next == delimiter || *at->next == '\n';
+}
+
+/* Each row is one line; a byte order mark before one is for others. */
+static int take_rows(cursor *at, char delimiter, field *fields, Py_ssize_t n_fields,
+                     Py_ssize_t count) {
+    for (Py_ssize_t row = 0; row < count; row++) {
+        if (at->next < at->end && (unsigned char)*at->next == 0xEF)
+            return 0;
+
+        for (Py_ssize_t i = 0; i < n_fields; i++) {
+            if (i > 0 && !take_all(at, &delimiter, 1))
+                return 0;
+            if (!take_cell(at, delimiter, fields + i, row))
+                return 0;
+        }
+
+        if (at->next < at->end ? *at->next++ != '\n' : row + 1 < count)
+            return 0;
+    }
+
+    return at->next == at->end;
+}
+
+static PyObject *read_rows(PyObject *module, PyObject *args) {
+    Py_buffer text, kinds;
+    Py_ssize_t count;
+    int delimiter;
+    field fields[MAX_FIELDS];
+    PyObject *result = NULL;
+
+    memset(fields, 0, sizeof fields);
+    if (!PyArg_ParseTuple(args, "y*niy*", &text, &count, &delimiter, &kinds))
+        return NULL;
+
+    Py_ssize_t n_fields = kinds.len;
+    int fits = n_fields > 0 && n_fields <= MAX_FIELDS && count > 0 && count <= text.len &&
+               text.len < INT32_MAX;
+
+    for (Py_ssize_t i = 0; fits && i < n_fields; i++) {
+        fields[i].kind = (enum kind)((const char *)kinds.buf)[i];
+        if (!make_room(fields + i, count, text.len)) {
+            PyErr_NoMemory();
+            goto done;
+        }
+    }
+
+    cursor at = {text.buf, (const char *)text.buf + text.len};
+    if (fits && take_rows(&at, (char)delimiter, fields, n_fields, count))
+        result = columns(fields, n_fields, count);
+    else
+        result = Py_BuildValue("");
+
+done:
+    free_columns(fields);
+    PyBuffer_Release(&text);
+    PyBuffer_Release(&kinds);
     return result;
 }
 
@@ -532,6 +718,8 @@ static int fill(PyObject *module) {
 static PyMethodDef methods[] = {
     {"read_lines", read_lines, METH_VARARGS,
      "Read lines of one shape to columns; None if some line has another one."},
+    {"read_rows", read_rows, METH_VARARGS,
+     "Read rows of plain fields to columns; None if some row has another field."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -6,6 +6,9 @@ from typing_extensions import Buffer
 def read_lines(
     text: Buffer, count: int, shape: tuple[tuple[int, bytes, bytes | None], ...], /
 ) -> Sequence[bytes | tuple[bytes, bytes] | None] | None: ...
+def read_rows(
+    text: Buffer, count: int, delimiter: int, kinds: bytes, /
+) -> Sequence[bytes | tuple[bytes, bytes] | None] | None: ...
 
 @final
 class Names:

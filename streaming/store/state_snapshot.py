@@ -123,7 +123,12 @@ def view_snapshot_columns(body: bytes) -> Columns:
 
 PACKED_MAGIC = b"MSPACK"
 
-_WIDTHS = {"i": ("|i1", "<i2", "<i4"), "u": ("|u1", "<u2", "<u4")}
+_WIDTHS = {
+    kind: [(width, int(np.iinfo(width).min), int(np.iinfo(width).max)) for width in widths]
+    for kind, widths in {"i": ("|i1", "<i2", "<i4"), "u": ("|u1", "<u2", "<u4")}.items()
+}
+"""Widths of integers, with the least and the largest of each."""
+_WORDS: dict[int, np.dtype[Any]] = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 _SPARE_BYTES = 64
 """What a bitmap has to save at least."""
 
@@ -165,7 +170,9 @@ def pack_columns(columns: Columns) -> bytes:
     parts: list[bytes | memoryview] = []
     for name, column in columns.items():
         native = np.asarray(column)
-        kind = native.dtype.newbyteorder("<").str
+        kind = native.dtype.str
+        if kind not in DTYPES:
+            kind = native.dtype.newbyteorder("<").str
         if kind not in DTYPES:
             raise TypeError(f"snapshot column must be of type {', '.join(DTYPES)}, got {kind}")
 
@@ -194,10 +201,12 @@ def unpack_columns(body: bytes) -> Columns:
 
 def _used(array: Array, entry: _Column, parts: list[bytes | memoryview]) -> Array:
     """Give the entries of rows that are not zero, or all between the first and last column that has one."""
-    is_set = np.ascontiguousarray(array).view(f"u{array.itemsize}") != 0
-    used = np.flatnonzero(is_set.any(axis=0))
+    words = np.ascontiguousarray(array).view(_WORDS[array.itemsize])
+    used = np.flatnonzero(np.bitwise_or.reduce(words, axis=0))
     if not len(used):
         return array[:0].reshape(-1)
+
+    is_set = words != 0
 
     entry.first = int(used[0])
     entry.last = int(used[-1]) + 1
@@ -217,21 +226,18 @@ def _narrowed(values: Array) -> Array:
     if len(values) < 2:
         return values
 
+    # Most columns are one value: the first and last ones tell of most others that they are not.
+    words = values.view(_WORDS[values.dtype.itemsize])
+    first = words[0]
+    if first == words[-1] and bool(np.logical_and.reduce(words == first)):
+        return values[:1]
     if values.dtype.kind not in _WIDTHS:
-        words = values.view(f"u{values.itemsize}")
-
-        if words[0] == words[-1] and (words == words[0]).all():
-            return values[:1]
         return values
 
-    least = int(values.min())
-    most = int(values.max())
-    if least == most:
-        return values[:1]
-
-    for width in _WIDTHS[values.dtype.kind]:
-        limits = np.iinfo(width)
-        if limits.min <= least and most <= limits.max:
+    least = int(np.minimum.reduce(values))
+    most = int(np.maximum.reduce(values))
+    for width, lowest, highest in _WIDTHS[values.dtype.kind]:
+        if lowest <= least and most <= highest:
             return values.astype(width)
 
     return values

@@ -10,7 +10,11 @@ import numpy as np
 
 from meanstream.lab.simulation.simulated_rounds import RoundsConfig, simulate_rounds
 from meanstream.operators.estimators.adaptive.adaptive import Adaptive
-from meanstream.operators.estimators.adaptive.adaptive_risk import PlacedLaw, adaptive_one_shot_risk
+from meanstream.operators.estimators.adaptive.adaptive_risk import (
+    PlacedLaw,
+    adaptive_one_shot_risk,
+    adaptive_risk,
+)
 from meanstream.operators.records import Floats
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 
@@ -126,7 +130,7 @@ def measure_adaptive_goal(
     found = simulate_rounds(config, estimator)
     return GoalResult(
         one_shot=one_shot,
-        predicted=estimator.predicted_risk(law) / one_shot,
+        predicted=adaptive_risk(estimator.plan, law) / one_shot,
         measured=found.mse / one_shot,
         measured_stderr=(found.stderr or 0.0) / one_shot,
         bias=found.bias / found.bias_stderr if found.bias_stderr else 0.0,

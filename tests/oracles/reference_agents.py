@@ -15,7 +15,6 @@ from typing import Any
 from tests.oracles.reference_noise import (
     ReferenceKey,
     laplace_draw,
-    laplace_variance,
     staircase_draw,
     staircase_edge,
     staircase_variance,
@@ -169,11 +168,6 @@ class ReferenceAgents:
         of_draw = staircase_variance(self.span, edge, self._epsilon_of_draw)
         number = len(self._in_sum([0] * index))
         return (number * of_draw + 1 / 12) * (self.step / n) ** 2
-
-    @property
-    def vote_noise_variance(self) -> float:
-        """Variance of the noise of one bin of one vote."""
-        return laplace_variance(self._scale_of_votes)
 
     @property
     def _epsilon_of_draw(self) -> float:

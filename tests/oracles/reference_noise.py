@@ -134,13 +134,6 @@ def staircase_variance(span: int, gamma: int, epsilon: float) -> float:
     return 2 * float((weight * squares).sum()) / mass
 
 
-def laplace_variance(scale: float) -> float:
-    """Give the variance: a sum over all integers that have any weight."""
-    k = np.arange(1, int(NEGLIGIBLE * scale) + 2)
-    weight = np.exp(-k / scale)
-    return float(2 * (weight * k.astype(np.float64) ** 2).sum() / (1 + 2 * weight.sum()))
-
-
 def _largest(bits: int, tail: Callable[[int], Decimal], *, beyond: int) -> int:
     """Give the signed draw: its magnitude is the largest whose tail is no less probable than the bits say."""
     sign = -1 if bits >> 127 else 1

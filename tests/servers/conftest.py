@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.fitted_once import fitted_once  # noqa: F401 - fixture
 from tests.servers.support import apicurio as registry
 from tests.servers.support import broker as kafka
 from tests.servers.support import flink_cluster

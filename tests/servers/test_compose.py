@@ -41,7 +41,7 @@ BOARDS = {
     for path in sorted((DOCKER / "grafana" / "dashboards").glob("*.json"))
 }
 RECORDED = Path(__file__).parents[1] / "docker" / "data"
-QUERY_SECONDS = 90.0
+QUERY_SECONDS = 240.0
 ENGINES = {
     "engine": {"--lateness=5s": "--lateness=1s", "--refresh=10s": "--refresh=2s"},
     "rounds": {"--allowed-lateness=5s": "--allowed-lateness=1s", "--window=1m": "--window=3s"},

@@ -15,6 +15,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
+from meanstream.pipelines.beam.agents import waiting_samples
 from meanstream.pipelines.beam.agents.agent_transforms import (
     CollaboratePairwise,
     EstimateAgents,
@@ -43,6 +44,8 @@ from tests.servers.support.flink_cluster import STREAMING, FlinkCluster
 from tests.servers.support.flink_jobs import Attempts, time_of
 from tests.servers.test_flink_rounds import send, wait
 from tests.streaming.support.rounds_world import SECRET
+
+pytestmark = pytest.mark.usefixtures("on_time")
 
 SHARDS = 2
 WINDOW = 28 * HOUR
@@ -224,19 +227,32 @@ def on_fn_api_runner(case: Case, secret: Path, parts: Parts | None = None) -> di
     }
 
 
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, set[bytes]]]:
+    """What each case gives on FnApiRunner, run once for all tests."""
+    secret = tmp_path_factory.mktemp("reference") / "secret"
+    secret.write_text(SECRET)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(waiting_samples, "overtakes", lambda: False)  # as `on_time`
+        return {label: on_fn_api_runner(case, secret) for label, case in CASES.items()}
+
+
 def in_time(lines: Iterable[bytes], case: Case) -> set[bytes]:
     return {line for line in lines if time_of(line) < case.ended}
 
 
-@pytest.mark.usefixtures("on_time")
 def test_parts_alone_make_checkpoints_and_give_what_they_give_elsewhere(
-    flink: FlinkCluster, broker_address: str, new_topic: Callable[..., str], tmp_path: Path
+    flink: FlinkCluster,
+    broker_address: str,
+    new_topic: Callable[..., str],
+    reference: dict[str, dict[str, set[bytes]]],
+    tmp_path: Path,
 ) -> None:
     """Each window is answered before the next one ends, so that none is overtaken, wherever it
     runs."""
     secret = tmp_path / "secret"
     secret.write_text(SECRET)
-    wanted = {label: on_fn_api_runner(case, secret) for label, case in CASES.items()}
+    wanted = reference
     topics = {label: [new_topic() for _ in case.streams] for label, case in CASES.items()}
 
     def ended(turn: int) -> dict[str, dict[str, set[bytes]]]:
@@ -294,19 +310,21 @@ def test_parts_alone_make_checkpoints_and_give_what_they_give_elsewhere(
     assert found == wanted
 
 
-def test_a_party_that_reads_only_its_own_releases_would_be_told_apart(tmp_path: Path) -> None:
+def test_a_party_that_reads_only_its_own_releases_would_be_told_apart(
+    reference: dict[str, dict[str, set[bytes]]], tmp_path: Path
+) -> None:
     case, secret = CASES["federation"], tmp_path / "secret"
     secret.write_text(SECRET)
-    wanted = on_fn_api_runner(case, secret)
-    assert on_fn_api_runner(case, secret) == wanted
+    assert on_fn_api_runner(case, secret) == reference["federation"]
     alone = on_fn_api_runner(
         case, secret, lambda given, place: read_each_other(given, place, alone=True)
     )
-    assert alone != wanted
+    assert alone != reference["federation"]
 
 
-def test_another_key_would_be_told_apart(tmp_path: Path) -> None:
-    case, secret, other = CASES["pairwise"], tmp_path / "secret", tmp_path / "other"
-    secret.write_text(SECRET)
+def test_another_key_would_be_told_apart(
+    reference: dict[str, dict[str, set[bytes]]], tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
     other.write_text(SECRET[::-1])
-    assert on_fn_api_runner(case, other) != on_fn_api_runner(case, secret)
+    assert on_fn_api_runner(CASES["pairwise"], other) != reference["pairwise"]

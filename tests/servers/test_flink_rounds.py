@@ -36,7 +36,7 @@ from tests.servers.support.wait_until import wait_until
 from tests.streaming.support.rounds_world import SECRET, RoundsWorld, rounds_settings, samples
 from tests.streaming.support.scripted_source import ScriptedSource
 
-PATIENCE = 120.0
+PATIENCE = 300.0
 DAYS = 4
 USERS = 12
 SHARDS = 2

@@ -8,7 +8,7 @@ import re
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -55,7 +55,7 @@ from tests.servers.support.browser import (
     until,
 )
 from tests.streaming.metrics.test_pairs_telemetry import RELEASE, answers_of, stream_of
-from tests.streaming.support.scripted_source import MemorySink, ScriptedSource
+from tests.streaming.support.scripted_source import MemorySink, ScriptedSample, ScriptedSource
 
 SECRET = {"MEANSTREAM_SECRET": "7c1e94b05fa3d2681be60c9d37f25a84"}
 AGENTS = AgentsSettings(
@@ -75,6 +75,8 @@ ROUNDS = RoundsSettings(
     sizes="point:4",
 )
 NAMES = 40
+HELD_SECONDS = 300.0
+"""At most until a page has shown the first windows; a busy machine takes a while to open a browser."""
 
 
 class SlowSource(ScriptedSource):
@@ -82,6 +84,21 @@ class SlowSource(ScriptedSource):
 
     def next_batch(self, max_samples: int) -> Batch:
         time.sleep(0.2)
+        return super().next_batch(max_samples)
+
+
+class HeldSource(ScriptedSource):
+    """Gives its first samples at once, and the others after a page has shown those."""
+
+    def __init__(self, script: Sequence[ScriptedSample], *, held: int) -> None:
+        super().__init__(script, in_order=True)
+        self.shown = threading.Event()
+        self._given, self._held = 0, held
+
+    def next_batch(self, max_samples: int) -> Batch:
+        if self._given >= self._held:
+            assert self.shown.wait(HELD_SECONDS)
+        self._given += max_samples
         return super().next_batch(max_samples)
 
 
@@ -123,12 +140,12 @@ def run_agents(
     deployment.store.close()
 
 
-def run_rounds(folder: Path, telemetry: RoundsTelemetry, stop: threading.Event) -> None:
+def run_rounds(
+    folder: Path, telemetry: RoundsTelemetry, stop: threading.Event, source: ScriptedSource
+) -> None:
     opened = open_rounds_deployment(folder / "rounds.db", ROUNDS, environment=SECRET)
     engine = RoundsEngine(
-        source=SlowSource(
-            sorted(samples(20_000), key=itemgetter(2)), in_order=True
-        ),  # windows close on the way
+        source=source,
         settings=ROUNDS,
         secret=opened.secret,
         store=opened.store,
@@ -158,10 +175,11 @@ def page(
 
 
 @contextmanager
-def agents_page(folder: Path) -> Iterator[str]:
+def agents_page(folder: Path, n_samples: int = 20_000) -> Iterator[str]:
     telemetry = AgentsTelemetry(settings=AGENTS)
     outlook = budget_outlook(AGENTS, folder / "agents.db")
-    with page(telemetry, lambda stop: run_agents(folder, telemetry, stop), outlook) as url:
+    source = SlowSource(samples(n_samples))
+    with page(telemetry, lambda stop: run_agents(folder, telemetry, stop, source), outlook) as url:
         yield url
 
 
@@ -184,23 +202,33 @@ def browser(one_browser: Any) -> Browser:
 
 @pytest.fixture(scope="module")
 def agents_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with agents_page(tmp_path_factory.mktemp("agents")) as url:
+    """Give the page of a short run: when it has ended, charts are not drawn again each second."""
+    with agents_page(tmp_path_factory.mktemp("agents"), n_samples=2_000) as url:
         yield url
 
 
 @pytest.fixture
 def living_url(tmp_path: Path) -> Iterator[str]:
-    """Give a page whose run has just begun; that of the module has ended if other tests came
-    first."""
+    """Give a page whose run has just begun, and goes on while a browser looks at it."""
     with agents_page(tmp_path) as url:
         yield url
 
 
 @pytest.fixture(scope="module")
-def rounds_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def rounds_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, HeldSource]]:
+    """Give the page of a run of rounds, and its source, whose later windows are held back."""
     folder, telemetry = tmp_path_factory.mktemp("rounds"), RoundsTelemetry(settings=ROUNDS)
-    with page(telemetry, lambda stop: run_rounds(folder, telemetry, stop)) as url:
-        yield url
+    source = HeldSource(sorted(samples(2_000), key=itemgetter(2)), held=1_000)
+    with page(telemetry, lambda stop: run_rounds(folder, telemetry, stop, source)) as url:
+        try:
+            yield url, source
+        finally:
+            source.shown.set()
+
+
+@pytest.fixture
+def rounds_url(rounds_run: tuple[str, HeldSource]) -> str:
+    return rounds_run[0]
 
 
 def get(url: str, path: str, **headers: str) -> http.client.HTTPResponse:
@@ -310,12 +338,16 @@ def test_the_page_of_agents_lives(living_url: str, browser: Browser) -> None:
     assert hosts_asked(driver) == {"127.0.0.1"}
 
 
-def test_the_page_of_rounds_shows_what_is_public(rounds_url: str, browser: Browser) -> None:
+def test_the_page_of_rounds_shows_what_is_public(
+    rounds_run: tuple[str, HeldSource], browser: Browser
+) -> None:
+    rounds_url, source = rounds_run
     driver = browser()
     driver.get(rounds_url)
     until(lambda: tile(driver, "windows answered") not in ("", "0"))
     before = until(lambda: drawn(driver, "windows"))
     until(lambda: drawn(driver, "stages"))
+    source.shown.set()
     until(lambda: drawn(driver, "windows") > before)
     assert not driver.find_element("id", "agent-card").is_displayed()
     assert not driver.find_element("id", "convergence-card").is_displayed()
@@ -722,10 +754,10 @@ def test_a_page_of_rounds_needs_the_side_that_reads_samples() -> None:
 
 
 def test_nothing_is_drawn_before_the_kind_of_run_is_known(
-    living_url: str, browser: Browser
+    agents_url: str, browser: Browser
 ) -> None:
     driver = browser()
-    driver.get(living_url)
+    driver.get(agents_url)
     hidden = driver.execute_script(
         "return fetch('/').then((a) => a.text()).then((t) => t.includes('<main hidden>'))"
     )
@@ -735,9 +767,9 @@ def test_nothing_is_drawn_before_the_kind_of_run_is_known(
     assert not driver.find_element("id", "windows-card").is_displayed()
 
 
-def test_a_run_without_records_is_idle(living_url: str, browser: Browser) -> None:
+def test_a_run_without_records_is_idle(agents_url: str, browser: Browser) -> None:
     driver = browser()
-    driver.get(living_url)
+    driver.get(agents_url)
     until(lambda: tile(driver, "events"))
     shown = (
         "running({running: true, last_record: Date.now() / 1000 - arguments[0]}); "
@@ -747,9 +779,9 @@ def test_a_run_without_records_is_idle(living_url: str, browser: Browser) -> Non
     assert texts == ["running", "idle 7 min", "idle 2 h", "idle 2 d"]
 
 
-def test_lines_that_coincide_are_one_in_the_legend(living_url: str, browser: Browser) -> None:
+def test_lines_that_coincide_are_one_in_the_legend(agents_url: str, browser: Browser) -> None:
     driver = browser()
-    driver.get(living_url)
+    driver.get(agents_url)
     until(lambda: tile(driver, "events"))
     shown = """
         const of = (k) => ({low: [k, k], median: [2 * k, 2 * k], high: [3 * k, 3 * k]});
@@ -762,10 +794,10 @@ def test_lines_that_coincide_are_one_in_the_legend(living_url: str, browser: Bro
 
 
 def test_on_a_phone_the_first_chart_comes_before_the_counts(
-    living_url: str, browser: Browser
+    agents_url: str, browser: Browser
 ) -> None:
     driver = browser(width=390)
-    driver.get(living_url)
+    driver.get(agents_url)
     until(lambda: drawn(driver, "convergence"))
     tops = driver.execute_script(
         "return ['convergence-card', 'tiles', 'population-card'].map((id) => "

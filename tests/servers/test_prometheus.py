@@ -44,7 +44,7 @@ ONLY_OF_JOBS = {"meanstream_reading_turns_total"}
 OF_GROUPS = {"meanstream_group_commit_age_seconds"}
 """Once the broker has taken offsets of a group (tests/streaming/kafka/test_group_commit_age.py)."""
 UNIT_TESTS = sorted((SHIPPED / "tests").glob("*.yml"))
-SECONDS = 60.0
+SECONDS = 180.0
 KINDS = (Metrics, PrivateMetrics)
 SETTINGS = AgentsSettings(
     name="test",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-Curves = list[dict[str, Any]]
 Panels = list[dict[str, Any]]
 
 

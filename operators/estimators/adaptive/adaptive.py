@@ -181,10 +181,6 @@ class Adaptive(EstimatorTraits):
             "one_shot_stderr": one_shot_stderr,
         }
 
-    def predicted_risk(self, law: PlacedLaw) -> float:
-        """Mean squared error on [-1, 1] if users' means follow this law."""
-        return adaptive_risk(self.plan, law)
-
     def _alike(self) -> PlacedLaw:
         sizes = self.settings.sizes
 

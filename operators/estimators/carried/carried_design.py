@@ -41,6 +41,10 @@ LEAST_GAIN = 0.97
 
 MOST_VOTERS = 0.045
 FEWEST_VOTERS = 2.0
+MOST_COST_PREDICTED = 1.2
+MOST_VOTERS_PREDICTED = 0.15
+"""The same two while a forecast is in use: its gain pays for learning what it leaves sooner."""
+
 WATCHING = 0.03
 """Most of the users who vote for the spread while it is not known, and once it is."""
 
@@ -80,7 +84,13 @@ class CarriedDesign:
 
 
 def carried_design(
-    state: CarriedState, channel: Mechanism, users: int, epsilon: float, *, assumes: bool
+    state: CarriedState,
+    channel: Mechanism,
+    users: int,
+    epsilon: float,
+    *,
+    assumes: bool,
+    predicted: bool = False,
 ) -> CarriedDesign:
     """Choose the shares by predicted squared error.
 
@@ -98,6 +108,8 @@ def carried_design(
         Of one report.
     assumes : bool
         Whether intervals assume that what a window misses stays what it was.
+    predicted : bool
+        Whether users report what a forecast leaves.
 
     Notes
     -----
@@ -106,13 +118,15 @@ def carried_design(
     tell it in one window. The first narrow window has no votes, and as few narrow reports: it only measures what they
     miss. From then on they have their whole share, as long as surprises do not make that too dear, and else a part.
     """
-    told = _Predicted.of(state, channel, users, epsilon, _most_cost(assumes))
+    most_cost = MOST_COST_PREDICTED if predicted else _most_cost(assumes)
+    most_voters = MOST_VOTERS_PREDICTED if predicted else MOST_VOTERS
+    told = _Predicted.of(state, channel, users, epsilon, most_cost)
     if state.half_width is None or not told.pays(assumes=assumes):
         learning = state.half_width is None and state.pays
-        voters = told.voters(MOST_VOTERS, 1.0) if learning else told.voters(WATCHING, 0.25)
+        voters = told.voters(most_voters, 1.0) if learning else told.voters(WATCHING, 0.25)
         return CarriedDesign((1.0 - voters, voters), told.on_bounds(1.0 - voters), told.one_shot)
 
-    few = told.voters(MOST_VOTERS, math.inf)
+    few = told.voters(most_voters, math.inf)
     if state.missed_variance is None:
         return CarriedDesign((1.0 - few, 0.0, few), told.on_bounds(1.0 - few), told.one_shot)
 
@@ -147,9 +161,15 @@ def carried_forecast(
     )
 
 
-def carried_habits(epsilon: float) -> Habits:
+def carried_habits(epsilon: float, *, predicted: bool = False) -> Habits:
     """Tell how narrow windows are chosen: they stay, as their beginnings are dear."""
-    return Habits(kept=(0.4, 1.65), room=4.0, sure=SURE, most_votes=8.0 * _voters_wanted(epsilon))
+    return Habits(
+        kept=(0.4, 1.65),
+        room=4.0,
+        sure=SURE,
+        most_votes=8.0 * _voters_wanted(epsilon),
+        predicted=predicted,
+    )
 
 
 @lru_cache(maxsize=256)

@@ -29,7 +29,7 @@ from meanstream.operators.rounds.round_records import Estimate, Public
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.validation import require
 
-WORTH_VOTES = 0.5
+WORTH_VOTES = 0.2
 """Least part of the variance of users' means that a forecast must explain to be used: less does not
 pay for learning again how far what it leaves is spread."""
 
@@ -77,7 +77,7 @@ class Carried(EstimatorTraits):
     each user sends one message in one stage, and stages are disjoint. The state is a function of public results.
 
     No window is predicted to have more than 1.03 times the squared error of one report of each
-    user.
+    user; 1.2 times where a forecast is in use and what it leaves is being learned.
 
     Nothing is assumed: an interval reaches as far as the window's own reports on the bounds leave
     it open, to either side, whatever has appeared beyond the window since the last one. That is
@@ -195,10 +195,19 @@ class Carried(EstimatorTraits):
     def _carry(self, state: CarriedState) -> None:
         settings = self._settings
         moment = self._one_shot.second_moment
+
+        # What a forecast leaves has room to lie beyond the bounds wherever it is in use.
+        predicted = self._room > 0.0
+        habits = carried_habits(settings.epsilon, predicted=predicted)
         self.state = state
         self._bounds = bounds = ReportsOnBounds(settings, state, moment)
         self._design = carried_design(
-            state, bounds.channel({}), settings.users, settings.epsilon, assumes=self._assuming
+            state,
+            bounds.channel({}),
+            settings.users,
+            settings.epsilon,
+            assumes=self._assuming,
+            predicted=predicted,
         )
 
         # A spread that is known, or is being voted for, is followed.
@@ -211,13 +220,12 @@ class Carried(EstimatorTraits):
             return
 
         self.shares = self._design.shares
-        self.rounds = (bounds, VotesForSpread(settings, state, last=len(self.shares) == 2))
+        votes = VotesForSpread(settings, state, habits, last=len(self.shares) == 2)
+        self.rounds = (bounds, votes)
 
         if len(self.shares) > 2:
-            self.rounds = (
-                *self.rounds,
-                NarrowReports(settings, state, moment, assumes=self._assuming),
-            )
+            narrow = NarrowReports(settings, state, habits, moment, assumes=self._assuming)
+            self.rounds = (bounds, votes, narrow)
 
     def describe(self) -> dict[str, Any]:
         """Public, plain data: what is carried, and predicted standard errors on [-1, 1]."""

@@ -23,11 +23,12 @@ from meanstream.operators.estimators.adaptive.watched_windows import (
     WatchedPlan,
     watched_outside,
 )
-from meanstream.operators.estimators.carried.carried_design import NARROW_MOMENT, carried_habits
+from meanstream.operators.estimators.carried.carried_design import NARROW_MOMENT
 from meanstream.operators.estimators.carried.carried_state import (
     EDGES,
     CarriedState,
     Compared,
+    Habits,
     carried_comparison,
 )
 from meanstream.operators.noise.random_bits import RandomWords
@@ -148,10 +149,13 @@ class VotesForSpread:
 
     name = "spread"
 
-    def __init__(self, settings: Settings, state: CarriedState, *, last: bool) -> None:
+    def __init__(
+        self, settings: Settings, state: CarriedState, habits: Habits, *, last: bool
+    ) -> None:
         self.epsilon = settings.epsilon
         self._settings = settings
         self._state = state
+        self._habits = habits
         self._last = last
         self._votes = scale_votes(settings.epsilon, len(EDGES) + 1)
 
@@ -176,7 +180,7 @@ class VotesForSpread:
         found = Voted(**public, votes=counts, voters=tally.n)
 
         if self._last:
-            return _carried_wide_answer(self._settings, self._state, found)
+            return _carried_wide_answer(self._settings, self._state, self._habits, found)
         return found.plain()
 
     def check(self, found: Public, public: Public) -> None:
@@ -204,11 +208,13 @@ class NarrowReports(LastRound, ReportsOnBounds):
         self,
         settings: Settings,
         state: CarriedState,
+        habits: Habits,
         moment: float,
         *,
         assumes: bool,
     ) -> None:
         super().__init__(settings, state, moment)
+        self._habits = habits
         self._assumes = assumes
         self._narrow = best_channel(settings.epsilon, NARROW_MOMENT)
 
@@ -229,10 +235,13 @@ class NarrowReports(LastRound, ReportsOnBounds):
         """Public: the mean over users, and the state that the next window is given."""
         known = Voted.of(public)
         position, noise = self.moments(tally, public)
+        predicted = self._habits.predicted
         if known.jump:
             more = (tally.n, position, noise)
             toward = None if self._assumes else self._state.center
-            return _carried_wide_answer(self._settings, self._state, known, more, toward=toward)
+            return _carried_wide_answer(
+                self._settings, self._state, self._habits, known, more, toward=toward
+            )
 
         state = self._state
         settings = self._settings
@@ -242,13 +251,14 @@ class NarrowReports(LastRound, ReportsOnBounds):
         narrow = (state.center + unit * (position + offset), unit**2 * noise)
         wide = known.mean, known.variance
         left = position + offset if half == state.half_width else 0.0
-        found = carried_comparison(state, wide, narrow, left)
+        found = carried_comparison(state, wide, narrow, left, predicted=predicted)
 
         if found.contradicts:
             toward = None if self._assumes else narrow[0] + state.missed
             return _carried_wide_answer(
                 settings,
                 state,
+                self._habits,
                 known,
                 contradicts=found.contradicts,
                 after=found.state,
@@ -256,7 +266,7 @@ class NarrowReports(LastRound, ReportsOnBounds):
             )
 
         after = replace(
-            _with_votes(settings, found.state, known),
+            _with_votes(settings, found.state, self._habits, known),
             windows=state.windows + 1, center=min(max(found.answer, -1.0), 1.0), center_variance=found.variance,
         )  # fmt: skip
         stderr = math.sqrt(found.variance) * found.state.caution
@@ -313,6 +323,7 @@ class WatchedAndCarried(WatchedLastStage):
 def _carried_wide_answer(
     settings: Settings,
     state: CarriedState,
+    habits: Habits,
     known: Voted,
     more: tuple[int, float, float] | None = None,
     *,
@@ -342,7 +353,7 @@ def _carried_wide_answer(
         after = state
 
     if after is None:
-        voted = _with_votes(settings, state, known)
+        voted = _with_votes(settings, state, habits, known)
         after = replace(
             voted,
             windows=state.windows + 1,
@@ -371,9 +382,10 @@ def _carried_wide_answer(
     return settings.answer(mean, stderr, n_users=counted, stages=stages, margin=margin)
 
 
-def _with_votes(settings: Settings, state: CarriedState, known: Voted) -> CarriedState:
+def _with_votes(
+    settings: Settings, state: CarriedState, habits: Habits, known: Voted
+) -> CarriedState:
     """Public: what is carried, with a window's votes for the spread."""
-    habits = carried_habits(settings.epsilon)
     return state.voted(tuple(known.votes), known.voters, settings.epsilon, habits)
 
 

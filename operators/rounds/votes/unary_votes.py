@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from meanstream.operators.noise.random_bits import (
     UNIT_32,
@@ -11,7 +10,7 @@ from meanstream.operators.noise.random_bits import (
     random_bits_32,
     random_flip_threshold,
 )
-from meanstream.operators.records import Bools, Floats, Ints
+from meanstream.operators.records import Bools, Ints
 from meanstream.operators.rounds.round_records import Reports
 from meanstream.operators.rounds.votes.base import VotesBase
 from meanstream.operators.rounds.votes.vote_packing import (
@@ -79,10 +78,6 @@ class UnaryVotes(VotesBase):
     def counts(self, reports: Reports) -> tuple[int, ...]:
         """Public: how many reports name each bin."""
         return packed_column_sums(reports, self.bins)
-
-    def bit_pmf(self, is_set: npt.ArrayLike) -> Floats:
-        """Probability that each bit is reported as 1, for a row of true bits."""
-        return np.where(is_set, self.likely, self.unlikely)
 
 
 class SymmetricVotes(UnaryVotes):

@@ -29,15 +29,7 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 _INSPECT = "_inspect_"
-_STEP = ("setup", "start_bundle", "process", "finish_bundle", "teardown")
-_COMBINE = (
-    "create_accumulator",
-    "add_input",
-    "add_inputs",
-    "merge_accumulators",
-    "compact",
-    "extract_output",
-)
+_CALLED_BY_A_RUNNER = ("setup", "start_bundle", "process", "finish_bundle", "teardown")
 
 
 class StepError(Exception):
@@ -58,9 +50,12 @@ class Step(beam.DoFn):  # type: ignore[misc]
     """
 
     def __init_subclass__(cls, **more: Any) -> None:
-        """Mark the methods that a runner calls."""
+        """Mark the methods that a runner calls, of those that the class brings."""
         super().__init_subclass__(**more)
-        _mark(cls, _STEP)
+        for name in _CALLED_BY_A_RUNNER:
+            method = vars(cls).get(name)
+            if isinstance(method, FunctionType):
+                setattr(cls, name, discreet_step(method))
 
     def __getattr__(self, name: str) -> Any:
         """Tell Beam the parameters of a method, which it asks for by `_inspect_NAME`, of each some twenty times."""
@@ -68,15 +63,6 @@ class Step(beam.DoFn):  # type: ignore[misc]
             raise AttributeError(f"{type(self).__name__} must have the attribute, got {name}")
         kind: Any = type(self)
         return functools.partial(_parameters, kind, name.removeprefix(_INSPECT))
-
-
-class Combine(beam.CombineFn):  # type: ignore[misc]
-    """The same for what is combined."""
-
-    def __init_subclass__(cls, **more: Any) -> None:
-        """Mark the methods that a runner calls."""
-        super().__init_subclass__(**more)
-        _mark(cls, _COMBINE)
 
 
 def discreet_step(work: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -113,14 +99,6 @@ def _parameters(kind: Any, method: str) -> tuple[list[str], list[Any]]:
         getattr(object.__new__(kind), method)
     )
     return found
-
-
-def _mark(kind: type, names: tuple[str, ...]) -> None:
-    """Mark the methods of these names that a class brings."""
-    for name in names:
-        method = vars(kind).get(name)
-        if isinstance(method, FunctionType):
-            setattr(kind, name, discreet_step(method))
 
 
 def _each(made: Iterator[Any]) -> Any:

@@ -92,51 +92,72 @@ def explain_command_privacy(
     As plain data.
     """
     # Each part of the facts is made where its mechanism is known.
-    unit = explain_unit_facts(settings)
-    releases = _releases(settings)
     odds = explain_odds_of_agents(settings)
+    strength = f"({settings.epsilon:g}, {settings.delta:g})"
+    answer = explain_answer(
+        settings.privacy_unit,
+        "everyone else together",
+        strength,
+        odds,
+        per_person=settings.per_person,
+    )
 
     return {
-        "answer": explain_answer(
-            settings.privacy_unit,
-            "everyone else together",
-            f"({settings.epsilon:g}, {settings.delta:g})",
-            odds,
-            per_person=settings.per_person,
-        ),
+        "answer": answer,
         "name": settings.name,
         "mode": settings.mode,
         "privacy_unit": settings.privacy_unit,
-        "neighboring": "two streams that differ in the value of one sample of one agent (replace-one)"
-        if settings.per_person is None
-        else "two streams that differ in the values of all samples of one person within one agent (replace-all)",
-        "estimand": "each agent's long-run mean: what its own mean approaches as samples go on"
-        if settings.memory == "forever"
-        else "each agent's level at present, as its memory weighs samples",
-        "unit": unit,
+        "neighboring": _neighboring(settings),
+        "estimand": _estimand(settings),
+        "unit": explain_unit_facts(settings),
         "odds": odds,
-        "public": "names of agents, numbers and times of their samples, validity of records"
-        + ("" if settings.per_person is None else "; which samples were beyond a person's limit"),
+        "public": _public(settings),
         "bounds": agents_bounds(settings),
         "mechanism": agents_mechanism(settings),
-        "releases": releases,
+        "releases": _releases(settings),
         "by_epsilon": explain_errors_of_agents(settings, _releases),
         "votes": _votes(settings),
         "histogram": explain_histogram(settings, quantiles),
-        "total": {
-            "epsilon": settings.epsilon,
-            "delta": settings.delta,
-            "epsilon_with_numerics": settings.epsilon + settings.numeric_slack,
-            "over": "all releases of an agent together, over the life of its stream",
-            "after": "no end: the total influence of a sample on all future releases is bounded, and paid for once"
-            if settings.most_releases is None
-            else f"release {settings.horizon} an agent stops with a budget event",
-        },
+        "total": _total(settings),
         "who_sees_what": {
             "the engine and its store": "raw samples while they are processed, exact sums (hosted deployment)",
             "an agent": "its own estimate, which contains its raw mean, and everything public",
             "everyone": "releases, the fitted population, budget events, redacted dead letters",
         },
+    }
+
+
+def _neighboring(settings: AgentsSettings) -> str:
+    if settings.per_person is None:
+        return "two streams that differ in the value of one sample of one agent (replace-one)"
+    return "two streams that differ in the values of all samples of one person within one agent (replace-all)"
+
+
+def _estimand(settings: AgentsSettings) -> str:
+    if settings.memory == "forever":
+        return "each agent's long-run mean: what its own mean approaches as samples go on"
+    return "each agent's level at present, as its memory weighs samples"
+
+
+def _public(settings: AgentsSettings) -> str:
+    public = "names of agents, numbers and times of their samples, validity of records"
+    if settings.per_person is None:
+        return public
+    return f"{public}; which samples were beyond a person's limit"
+
+
+def _total(settings: AgentsSettings) -> dict[str, Any]:
+    """Say what epsilon is of, and when it is spent."""
+    after = f"release {settings.horizon} an agent stops with a budget event"
+    if settings.most_releases is None:
+        after = "no end: the total influence of a sample on all future releases is bounded, and paid for once"
+
+    return {
+        "epsilon": settings.epsilon,
+        "delta": settings.delta,
+        "epsilon_with_numerics": settings.epsilon + settings.numeric_slack,
+        "over": "all releases of an agent together, over the life of its stream",
+        "after": after,
     }
 
 

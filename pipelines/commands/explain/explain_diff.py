@@ -97,54 +97,72 @@ def promise_of_rounds(settings: RoundsSettings) -> list[PromiseFact]:
     from meanstream.pipelines.commands.explain.explain_rounds import explain_rounds_facts
 
     facts = explain_rounds_facts(settings)
-    windows = settings.windows
-    shared = settings.user_windows
-    budget = settings.user_budget if shared is None else settings.epsilon
-    values = "NOT its number" in facts["protects"]
-    session = windows.kind == "session"
-    central = facts["trust"] == "central"
-    every = f"one begins every {windows.period / HOUR:g} h"
+    total = facts["total"]
+    together = settings.user_windows is not None
+    over = "in all windows of a user together" if together else "in one window"
 
     return [
-        PromiseFact(
-            name="unit",
-            value=facts["protects"],
-            loss=2 if facts["privacy_unit"] == "sample" else int(values),
-            meaning="epsilon protects this together",
-        ),
-        *_budget(
-            facts["total"]["epsilon"],
-            facts["total"]["delta"],
-            facts["odds"]["guessed_right"],
-            "in one window" if shared is None else "in all windows of a user together",
-        ),
-        PromiseFact(
-            name="trust",
-            value="a curator, with every sample (central)" if central else "no one (local)",
-            loss=int(central),
-            meaning="users must trust them",
-        ),
-        PromiseFact(
-            name="user budget",
-            value="none" if budget is None else budget,
-            loss=math.inf if budget is None else budget,
-            meaning="largest total epsilon of a user over all windows",
-        ),
-        PromiseFact(
-            name="window",
-            value="sessions, whose first and last times are public" if session else every,
-            loss=math.inf if session else -windows.period,
-            meaning="each window with a user's data costs that user epsilon again"
-            if shared is None
-            else f"{shared} windows of a user share epsilon",
-        ),
+        _unit_of_rounds(facts),
+        *_budget(total["epsilon"], total["delta"], facts["odds"]["guessed_right"], over),
+        _trust_of_rounds(facts),
+        _budget_of_users(settings),
+        _window_of_rounds(settings),
         PromiseFact(
             name="overlap",
-            value=windows.overlap,
-            loss=windows.overlap,
+            value=settings.windows.overlap,
+            loss=settings.windows.overlap,
             meaning="windows that a sample is in",
         ),
     ]
+
+
+def _unit_of_rounds(facts: dict[str, Any]) -> PromiseFact:
+    """Compare units: all of a user, its values alone, one sample."""
+    loss = 2 if facts["privacy_unit"] == "sample" else int("NOT its number" in facts["protects"])
+    return PromiseFact(
+        name="unit",
+        value=facts["protects"],
+        loss=loss,
+        meaning="epsilon protects this together",
+    )
+
+
+def _trust_of_rounds(facts: dict[str, Any]) -> PromiseFact:
+    central = facts["trust"] == "central"
+    return PromiseFact(
+        name="trust",
+        value="a curator, with every sample (central)" if central else "no one (local)",
+        loss=int(central),
+        meaning="users must trust them",
+    )
+
+
+def _budget_of_users(settings: RoundsSettings) -> PromiseFact:
+    """Give the largest loss of a user; windows that share epsilon have no budget besides it."""
+    together = settings.user_windows is not None
+    budget = settings.epsilon if together else settings.user_budget
+
+    return PromiseFact(
+        name="user budget",
+        value="none" if budget is None else budget,
+        loss=math.inf if budget is None else budget,
+        meaning="largest total epsilon of a user over all windows",
+    )
+
+
+def _window_of_rounds(settings: RoundsSettings) -> PromiseFact:
+    """Compare how often a window begins; sessions publish times of samples."""
+    windows = settings.windows
+    meaning = "each window with a user's data costs that user epsilon again"
+    if settings.user_windows is not None:
+        meaning = f"{settings.user_windows} windows of a user share epsilon"
+
+    if windows.kind == "session":
+        value = "sessions, whose first and last times are public"
+        return PromiseFact(name="window", value=value, loss=math.inf, meaning=meaning)
+
+    every = f"one begins every {windows.period / HOUR:g} h"
+    return PromiseFact(name="window", value=every, loss=-windows.period, meaning=meaning)
 
 
 def _budget(epsilon: float, delta: float, guess: float, over: str) -> list[PromiseFact]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,6 +56,28 @@ PREDICTION = (
 
 USERS = 10_000
 """Used for figures if --users is not set."""
+
+WIDTH = 100
+"""Columns of a line for reading."""
+
+_PROTECTED = {
+    "user": {
+        "protects": "all that one user sends within a window",
+        "neighboring": "two windows that differ in everything that one user sent, its number of samples included",
+    },
+    "sample": {
+        "protects": "each single sample, NOT all that one user sends, and NOT its number of samples",
+        "neighboring": "two windows that differ in the value of one sample",
+    },
+}
+"""What is protected, and which windows are neighbors, by the unit of privacy."""
+
+_WHO_SEES_WHAT = {
+    "a user": "its own samples, and results of earlier stages",
+    "the users' side and its store": "samples while they are read, exact sums per user until their window ends",
+    "the statistician": "reports: user, stage, and a randomized whole number",
+    "everyone": "reports, stage results, estimates, users over budget",
+}
 
 
 def explain_rounds(options: RoundsOptions, *, registry: bool) -> None:
@@ -129,52 +152,50 @@ def _adversary(settings: RoundsSettings) -> str:
 
 
 def _facts(settings: RoundsSettings, estimator: Estimator, users: int) -> dict[str, Any]:
-    # The unit decides most sentences: a sample, what a user sends in a window, or its values
-    # alone.
-    samples = getattr(estimator, "privacy_unit", "user") == "sample"
+    """Give the facts of reports that users randomize themselves."""
+    unit = getattr(estimator, "privacy_unit", "user")
+    mechanisms = [] if settings.central else _mechanisms(settings, estimator, users)
+
     return {
         "name": settings.name,
         "mode": settings.mode,
         "planned": settings.categories is None and settings.quantiles is None,
-        "privacy_unit": "sample" if samples else "user",
+        "privacy_unit": unit,
         "trust": "local",
-        "protects": "each single sample, NOT all that one user sends, and NOT its number of samples"
-        if samples
-        else "all that one user sends within a window",
-        "neighboring": "two windows that differ in the value of one sample"
-        if samples
-        else "two windows that differ in everything that one user sent, its number of samples included",
-        "unit": {
-            "protects": settings.protected,
-            "windows": [
-                {
-                    "windows": n,
-                    "epsilon": float(settings.spent_epsilon(np.array(n))),
-                    "delta": (1 if settings.user_windows else n) * _delta_of(settings, estimator),
-                }
-                for n in GROUPS
-            ],
-            "adds_up": ADDS_UP,
-            "amplification": NO_AMPLIFICATION,
-        },
-        "public": _public(settings) + ("; the number of samples of each user" if samples else ""),
+        **_PROTECTED[unit],
+        "unit": _unit_facts(settings, estimator),
+        "public": _public(settings, unit),
         "bounds": _bounds(settings, estimator),
-        "total": _total(settings) | ({"over": "one sample (local)"} if samples else {}),
+        "total": _total(settings, unit),
         "window": {
             "window": settings.window,
             "kind": settings.windows.kind,
             "overlap": settings.windows.overlap,
         },
         "estimator": _estimator(settings, estimator, users),
-        "mechanisms": [] if settings.central else _mechanisms(settings, estimator, users),
+        "mechanisms": mechanisms,
         "post_processing": "tallies, results of stages, the estimate and its interval, computed from reports alone",
-        "who_sees_what": {
-            "a user": "its own samples, and results of earlier stages",
-            "the users' side and its store": "samples while they are read, exact sums per user until their window ends",
-            "the statistician": "reports: user, stage, and a randomized whole number",
-            "everyone": "reports, stage results, estimates, users over budget",
-        },
+        "who_sees_what": _WHO_SEES_WHAT,
         "users_who_differ": simulated_users_who_differ(settings, users),
+    }
+
+
+def _unit_facts(settings: RoundsSettings, estimator: Estimator) -> dict[str, Any]:
+    """Say whose data epsilon covers, and what several windows of a user cost together."""
+    delta = _delta_of(settings, estimator)
+    windows = []
+
+    # A budget that windows share has one delta for all of them.
+    for number in GROUPS:
+        deltas = 1 if settings.user_windows else number
+        epsilon = float(settings.spent_epsilon(np.array(number)))
+        windows.append({"windows": number, "epsilon": epsilon, "delta": deltas * delta})
+
+    return {
+        "protects": settings.protected,
+        "windows": windows,
+        "adds_up": ADDS_UP,
+        "amplification": NO_AMPLIFICATION,
     }
 
 
@@ -185,7 +206,8 @@ def _delta_of(settings: RoundsSettings, estimator: Estimator) -> float:
     return float(getattr(estimator, "delta", 0.0))
 
 
-def _public(settings: RoundsSettings) -> str:
+def _public(settings: RoundsSettings, unit: str) -> str:
+    """List the public facts besides reports."""
     # Sessions begin and end with a sample: their times show when it was.
     sessions = (
         "; start and end of each session: the times of its first and last sample are NOT protected"
@@ -210,7 +232,9 @@ def _public(settings: RoundsSettings) -> str:
     if settings.user_epsilons is not None:
         accepted = f"; the epsilon {settings.user_epsilons!r} that each user accepts"
 
-    return f"participation in each window{sessions}{sizes}{forecast}{accepted}"
+    numbers = "; the number of samples of each user" if unit == "sample" else ""
+
+    return f"participation in each window{sessions}{sizes}{forecast}{accepted}{numbers}"
 
 
 def _bounds(settings: RoundsSettings, estimator: Estimator) -> dict[str, Any]:
@@ -240,7 +264,8 @@ def _bounds(settings: RoundsSettings, estimator: Estimator) -> dict[str, Any]:
     }
 
 
-def _total(settings: RoundsSettings) -> dict[str, Any]:
+def _total(settings: RoundsSettings, unit: str) -> dict[str, Any]:
+    """Say what epsilon is of, and what windows of a user cost over time."""
     horizon = settings.horizon
     overlap = settings.windows.overlap
 
@@ -255,7 +280,9 @@ def _total(settings: RoundsSettings) -> dict[str, Any]:
         over_time = f"at most {horizon} windows; {LATER}"
 
     over = "one report per user and window (local)"
-    if settings.user_windows is not None:
+    if unit == "sample":
+        over = "one sample (local)"
+    elif settings.user_windows is not None:
         over = f"the reports of {horizon} windows of a user together (local)"
 
     return {
@@ -386,13 +413,22 @@ def explain_rounds_text(facts: dict[str, Any]) -> str:
 def _budget_lines(total: dict[str, Any]) -> list[str]:
     """Say what all windows of a user may cost, and which noise keeps a budget that they share."""
     if total["user_windows"] is not None:
-        return [
-            f"                user budget {total['epsilon']:g}: {total['over_time']}",
-            f"one budget      {total['shared']}",
-        ]
+        budget = f"                user budget {total['epsilon']:g}: {total['over_time']}"
+        return [budget, *_wrapped("one budget", total["shared"])]
 
     budget = "none" if total["user_budget"] is None else f"{total['user_budget']:g}"
     return [f"                user budget {budget}: {total['over_time']}"]
+
+
+def _wrapped(title: str, text: str) -> list[str]:
+    """Write a long fact on lines of up to 100 columns, below each other."""
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=f"{title:<16}",
+        subsequent_indent=" " * 16,
+        break_on_hyphens=False,
+    )
 
 
 def _bounds_line(bounds: dict[str, Any]) -> str:

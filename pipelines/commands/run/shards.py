@@ -7,13 +7,12 @@ import logging
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
@@ -23,6 +22,7 @@ from meanstream.pipelines.commands.run.checks import check_agents_options, check
 from meanstream.pipelines.commands.run.opening import opening_stack
 from meanstream.pipelines.commands.run.progress_line import wait_for_brokers
 from meanstream.pipelines.commands.run.run_logs import LOGGER, logging_to_stderr
+from meanstream.pipelines.commands.run.watching import STORE, serve_answers
 from meanstream.pipelines.options.agents_options import PAIRWISE, AgentsOptions
 from meanstream.pipelines.options.base import OPTION_OF, print_options_json
 from meanstream.pipelines.options.option_errors import refusing_options
@@ -42,7 +42,10 @@ PLACE = "{shard}"
 """Stands for the number of a shard in the name of a file."""
 _LOOKS = 0.1
 """Seconds between two looks at the processes."""
-_ONE_PROCESS = "be left out with several shards: `meanstream get` answers from the folder of stores"
+_ONE_PROCESS = (
+    "be left out with several shards: `meanstream report` draws all of them from the folder of "
+    "stores while they run, and --metrics has the series of each"
+)
 
 _log = logging.getLogger(f"{LOGGER}.shards")
 
@@ -119,19 +122,15 @@ def run_shards(options: AgentsOptions) -> None:
     with refusing_options():
         _check_shards(options)
         check_metrics_addresses(options)
-        for name in ("page", "answers"):
-            require(getattr(options, name) is None, name, _ONE_PROCESS, getattr(options, name))
-
+        require(options.page is None, "page", _ONE_PROCESS, options.page)
         rule = "be left out with --shards N: add it to --shards K/N"
         require(not options.dry_run, "dry_run", rule, options.dry_run)
 
     with logging_to_stderr(options.log_format, quiet=options.quiet), opening_stack() as opening:
         opened, stop = opening
         count = _count(options, stop)
-        with refusing_options():
-            _prepare_folder(options, count)
-
-        code = _Shards(options, count).run(opened, stop)
+        with _folder_of_stores(options, count):
+            code = _Shards(options, count).run(opened, stop)
 
     if code:
         sys.exit(code)
@@ -187,31 +186,49 @@ def _suitable_count(options: AgentsOptions, stop: Callable[[], bool]) -> int:
     return count
 
 
-def _prepare_folder(options: AgentsOptions, count: int) -> None:
-    """Make the folder of the stores, and the key that all of them have."""
+@contextmanager
+def _folder_of_stores(options: AgentsOptions, count: int) -> Iterator[None]:
+    """Make the folder of the stores, and the key that all of them have.
+
+    Take away what was made if the run has begun no store.
+    """
     folder = options.store
-    require(
-        folder.parent.is_dir() and (folder.is_dir() or not os.path.lexists(folder)),
-        "store",
-        "be a folder of stores with --shards, or a new one",
-        str(folder),
-    )
+    secret = _secret_of_shards(folder)
+    made: list[Path] = []
+    with refusing_options():
+        require(
+            folder.parent.is_dir() and (folder.is_dir() or not os.path.lexists(folder)),
+            "store",
+            "be a folder of stores with --shards, or a new one",
+            str(folder),
+        )
 
-    folder.mkdir(mode=0o700, exist_ok=True)
     try:
-        secret = _secret_of_shards(folder)
-        named = options.secret_file is not None or is_named_secret(os.environ)
-        if not named and not secret.exists() and not shard_stores(folder):
-            make_secret(secret)
+        with refusing_options():
+            if not folder.is_dir():
+                folder.mkdir(mode=0o700)
+                made.append(folder)
 
-        check_agents_options(_as_shard(options, 0, count))
-    except BaseException:
+            named = options.secret_file is not None or is_named_secret(os.environ)
+            if not named and not secret.exists() and not shard_stores(folder):
+                make_secret(secret)
+                made.append(secret)
+
+            check_agents_options(_as_shard(options, 0, count))
+
+        yield
+    finally:
         if not shard_stores(folder):
-            secret.unlink(missing_ok=True)
-            if not any(folder.iterdir()):
-                folder.rmdir()
+            _take_away(made)
 
-        raise
+
+def _take_away(made: Sequence[Path]) -> None:
+    """Remove files and empty folders, the last one made first."""
+    for path in reversed(made):
+        if not path.is_dir():
+            path.unlink(missing_ok=True)
+        elif not any(path.iterdir()):
+            path.rmdir()
 
 
 class _Shards:
@@ -226,22 +243,22 @@ class _Shards:
         self._output: list[bytes] = [b""] * count
         self._said: set[bytes] = set()  # refusals, each once
         self._saying = threading.Lock()
-        self._ports: dict[str, list[int]] = {}
+        self._urls: dict[str, list[str]] = {}  # where each shard serves the values of an option
+        self._own_stores: set[int] = set()  # shards whose store is theirs
 
     def run(self, opened: ExitStack, stop: Callable[[], bool]) -> int:
         """Run them; give the exit code."""
         for name in ("metrics", "private_metrics"):
             if getattr(self._options, name) is not None:
-                self._ports[name] = [_free_port() for _ in range(self._count)]
+                self._urls[name] = [""] * self._count
+                self._serve(opened, name, self._urls[name])
 
+        tell = self._serve_answers(opened)
         opened.callback(self._end)
         for number in range(self._count):
             self._start(number)
 
-        for name, ports in self._ports.items():
-            self._serve(opened, name, ports)
-
-        code = self._watch(stop)
+        code = self._watch(stop, tell)
         for reader in self._readers:
             reader.join()
 
@@ -253,44 +270,64 @@ class _Shards:
 
     def _start(self, number: int) -> None:
         own = [f"--shards={number}/{self._count}"]
-        own += [
-            f"--{name.replace('_', '-')}=127.0.0.1:{ports[number]}"
-            for name, ports in self._ports.items()
-        ]
+        own += [f"--{name.replace('_', '-')}=127.0.0.1:0" for name in self._urls]
 
         # The same command, with the shard's own options: each may be given once.
-        typed = _without(sys.argv[1:], ["shards", *self._ports])
+        typed = _without(sys.argv[1:], ["shards", *self._urls])
         module = "meanstream.pipelines.commands.shard_process"
-        parent = [str(os.getpid()), self._run, str(self._count)]
+        told, channel = os.pipe()
+        parent = [str(os.getpid()), self._run, str(self._count), str(channel)]
         child = subprocess.Popen(  # noqa: S603 - our own program
             [sys.executable, "-m", module, *parent, *typed, *own],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C goes to this process, which forwards it
+            pass_fds=[channel],
         )
+        os.close(channel)
         self._children.append(child)
 
-        for read in (self._relay, self._keep):
-            thread = threading.Thread(target=read, args=(number, child), daemon=True)
+        readers = (
+            (self._relay, child.stderr),
+            (self._keep, child.stdout),
+            (self._hear, os.fdopen(told, "rb")),
+        )
+        for read, stream in readers:
+            thread = threading.Thread(target=read, args=(number, stream), daemon=True)
             thread.start()
             self._readers.append(thread)
 
-    def _serve(self, opened: ExitStack, name: str, ports: Sequence[int]) -> None:
+    def _serve_answers(self, opened: ExitStack) -> Callable[[], None] | None:
+        """Answer agents of all shards at one address, where that is requested.
+
+        Give what tells the token that is made for all.
+        """
+        if self._options.answers is None:
+            return None
+
+        stores = [_as_shard(self._options, k, self._count).store for k in range(self._count)]
+        with refusing_options():
+            return serve_answers(opened, self._options, stores)
+
+    def _serve(self, opened: ExitStack, name: str, urls: Sequence[str]) -> None:
         """Serve the metrics of all shards at one address."""
         from meanstream.streaming.metrics.metrics_server import MetricsServer
         from meanstream.streaming.metrics.shard_metrics import ShardHealth, ShardMetrics
 
         address = str(getattr(self._options, name))
-        urls = [f"http://127.0.0.1:{port}" for port in ports]
         with refusing_options():
-            server = MetricsServer(address, ShardMetrics(urls), ShardHealth(urls), option=name)
+            shown = ShardMetrics(urls, private=name == "private_metrics")
+            server = MetricsServer(address, shown, ShardHealth(urls), option=name)
 
         opened.enter_context(server)
         _log.info(f"{name.replace('_', ' ')} are served", extra={"url": f"{server.url}/metrics"})
 
-    def _watch(self, stop: Callable[[], bool]) -> int:
-        """Wait until all have ended; if one ends by itself before its source does, so do all."""
+    def _watch(self, stop: Callable[[], bool], tell: Callable[[], None] | None) -> int:
+        """Wait until all have ended; if one ends by itself before its source does, so do all.
+
+        Tell where answers are, once all stores are this run's own.
+        """
         code = 0
         stopped = False
         while True:
@@ -304,6 +341,10 @@ class _Shards:
             if (gone or stop()) and not stopped:
                 stopped = True
                 self._forward(signal.SIGTERM)
+
+            if tell is not None and len(self._own_stores) == self._count:
+                tell()
+                tell = None
 
             if len(ended) == len(codes):
                 return code
@@ -320,9 +361,9 @@ class _Shards:
         for child in self._children:
             child.wait()
 
-    def _relay(self, number: int, child: subprocess.Popen[bytes]) -> None:
+    def _relay(self, number: int, stream: IO[bytes]) -> None:
         """Write the log lines of a shard with its number; a refusal of all shards once."""
-        for line in _lines(child.stderr):
+        for line in stream:
             with self._saying:
                 if line.startswith(b"meanstream: "):
                     if line in self._said:
@@ -338,9 +379,19 @@ class _Shards:
                 sys.stderr.buffer.write(shown)
                 sys.stderr.buffer.flush()
 
-    def _keep(self, number: int, child: subprocess.Popen[bytes]) -> None:
+    def _keep(self, number: int, stream: IO[bytes]) -> None:
         """Keep what a shard writes to standard output: its summary as JSON."""
-        self._output[number] = b"".join(_lines(child.stdout))
+        self._output[number] = stream.read()
+
+    def _hear(self, number: int, stream: IO[bytes]) -> None:
+        """Note where a shard serves its metrics, and that its store is its own."""
+        with stream:
+            for line in stream:
+                what, _, text = line.decode().rstrip("\n").partition(" ")
+                if what == STORE:
+                    self._own_stores.add(number)
+                else:
+                    self._urls[what][number] = text
 
 
 def _without(typed: Sequence[str], options: Sequence[str]) -> list[str]:
@@ -361,17 +412,3 @@ def _without(typed: Sequence[str], options: Sequence[str]) -> list[str]:
             rest.append(word)
 
     return rest
-
-
-def _lines(stream: IO[bytes] | None) -> Iterator[bytes]:
-    if stream is not None:
-        yield from stream
-
-
-def _free_port() -> int:
-    """Find a port of this machine that is free now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-
-    return port

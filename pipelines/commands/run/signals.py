@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 _log = logging.getLogger("meanstream.run")
@@ -24,24 +24,32 @@ class Parent:
         Another one at each start.
     shards : int
         How many it has started.
+    channel : int
+        Descriptor of the pipe that it reads.
     """
 
     pid: int
     run: str
     shards: int
+    channel: int
 
     @property
     def gone(self) -> bool:
         """Whether it has died, and left this process alone."""
         return os.getppid() != self.pid
 
+    def tell(self, what: str, text: str = "") -> None:
+        """Write a line to it: where something is served, or that something has been done."""
+        with suppress(OSError):  # it is gone, and this process ends
+            os.write(self.channel, f"{what} {text}\n".encode())
+
 
 _parents: list[Parent] = []
 
 
-def follow_parent(pid: int, run: str, shards: int) -> None:
+def follow_parent(parent: Parent) -> None:
     """End this process in the usual way when that one is gone."""
-    _parents.append(Parent(pid, run, shards))
+    _parents.append(parent)
 
 
 def followed_parent() -> Parent | None:

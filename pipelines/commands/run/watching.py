@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from meanstream.pipelines.commands.run.progress_line import announcing_address, make_progress
@@ -15,6 +16,7 @@ from meanstream.pipelines.commands.run.run_page import (
     page_telemetry_of_agents,
     showing_page,
 )
+from meanstream.pipelines.commands.run.signals import followed_parent
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.own_paths import ANSWERS_SUFFIX
 
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from meanstream.streaming.engine.engine_stats import EngineStats
     from meanstream.streaming.metrics.engine_metrics import HasBounds, Metrics
     from meanstream.streaming.metrics.telemetry import Telemetry
+
+STORE = "store"
+"""What a shard tells once its store is its own."""
 
 _log = logging.getLogger("meanstream.run")
 
@@ -144,11 +149,24 @@ def _serve_answers(opened: ExitStack, options: WatchedOptions) -> Callable[[], N
     address = getattr(options, "answers", None)
     if address is None or options.store is None:
         return None
+
+    # The process that has started this one as a shard serves the answers of all shards.
+    if followed_parent() is not None:
+        return None
+
+    return serve_answers(opened, options, [options.store])
+
+
+def serve_answers(
+    opened: ExitStack, options: WatchedOptions, stores: Sequence[Path]
+) -> Callable[[], None] | None:
+    """Let agents ask for their answers from stores, of which each agent lives in one."""
     from meanstream.pipelines.page.page_answers import AnswersServer
 
+    address = getattr(options, "answers", "")
     tokens = getattr(options, "answer_tokens", None)
     remote = getattr(options, "answers_remote", False)
-    server = opened.enter_context(AnswersServer(address, options.store, tokens, remote=remote))
+    server = opened.enter_context(AnswersServer(address, stores, tokens, remote=remote))
     url = f"{server.url}AGENT"
 
     if server.token is None:
@@ -176,6 +194,7 @@ def watching(
 ) -> Iterator[Watch]:
     """Show progress, and serve metrics, probes and a page where they are requested, as long as the context is open."""
     health = EngineHealth()
+    parent = followed_parent()
     telemetry = None
     tell: list[Callable[[], None] | None] = []
     with ExitStack() as opened:
@@ -194,6 +213,9 @@ def watching(
                 told = (
                     "metrics are served" if make is make_metrics else "private metrics are served"
                 )
+                if parent is not None:
+                    parent.tell(option, server.url)
+
                 _log.info(told, extra={"url": f"{server.url}/metrics"})
                 watchers.append(metrics.observe)
 
@@ -212,6 +234,7 @@ def watching(
             watchers.append(telemetry.observe)
 
         tell.append(_serve_answers(opened, options))
+        tell.append(None if parent is None else partial(parent.tell, STORE))
         progress = progress or make_progress(options.log_format, quiet=options.quiet)
         watchers.append(progress)
 

@@ -64,6 +64,7 @@ def get(
       meanstream get --top 10 --store state.db
     """  # noqa: D301 - click reads the escape
     from meanstream.streaming.agents.pairwise.pairwise_answers import HostedAnswers
+    from meanstream.streaming.agents.store_answers import answer_of_stores
     from meanstream.streaming.own_paths import stores_at
     from meanstream.streaming.store.state_store import StoreError
 
@@ -75,8 +76,7 @@ def get(
             answers = [HostedAnswers(path) for path in stores_at(store)]
 
         if agent is not None:
-            of_stores = (stores.answer(agent) for stores in answers)  # it lives in one of them
-            estimate = next((found for found in of_stores if found is not None), None)
+            estimate = answer_of_stores(answers, agent)
             if estimate is None:
                 rule = f"have a sample that counts in {str(store)!r}"
                 hint = near_agent(agent, [name for stores in answers for name in stores.names()])

@@ -132,7 +132,9 @@ def forget(
         str, typer.Argument(help="Name of the agent, or of the user of rounds.", metavar="AGENT")
     ],
     *,
-    store: Annotated[Path, cli_option("Store of an engine, which is stopped.", INPUT)],
+    store: Annotated[
+        Path, cli_option("Store of an engine, which is stopped, or a folder of shards.", INPUT)
+    ],
     as_json: JsonOption = False,
 ) -> None:
     """Erase all that is private of an agent from a store, for good; its further samples are rejected.

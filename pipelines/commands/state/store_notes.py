@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from meanstream.pipelines.options.option_errors import BadOption, refusing_optio
 from meanstream.streaming.agents.forget_agent import forget_agent
 from meanstream.streaming.agents.move_agents import moves_summary
 from meanstream.streaming.agents.pairwise.pairwise_engine import forget_paired_agent
+from meanstream.streaming.own_paths import stores_at
 from meanstream.streaming.replay.reopen import reopened_source_name
 from meanstream.streaming.rounds.rounds_engine import forget_user
 from meanstream.streaming.store.source_identity import (
@@ -37,14 +39,18 @@ STAYS = {
 
 
 def forget_in_store(*, agent: str, store: Path, as_json: bool) -> None:
-    """Erase all that is private of an agent, or of a user of rounds, from a store, for good."""
+    """Erase all that is private of an agent, or of a user of rounds, from a store, for good.
+
+    From a folder of shards: from each store that has the agent.
+    """
+    with refusing_options():
+        stores = stores_at(store)
+
     try:
-        opened = Store.amend(store)
-        try:
-            kind = store_kind(opened.settings() or {})
-            gone = FORGETS.get(kind, forget_agent)(opened, agent)
-        finally:
-            opened.close()
+        if len(stores) > 1:
+            stores = _stores_of_agent(stores, agent, store)
+
+        kind, gone = _forget_in(stores, agent)
     except StoreError as error:
         raise BadOption(str(error)) from None
 
@@ -63,6 +69,44 @@ def forget_in_store(*, agent: str, store: Path, as_json: bool) -> None:
     typer.echo(
         "estimates already written stay in their sinks, and older backups keep what they hold"
     )
+
+
+def _stores_of_agent(stores: Sequence[Path], agent: str, folder: Path) -> list[Path]:
+    """Name the stores of a folder of shards that have an agent: one, unless it had two keys."""
+    holders = []
+    for path in stores:
+        with Store.read(path) as opened:
+            if agent in opened.agents():
+                holders.append(path)
+
+    if not holders:
+        rule = f"be one that a store in {str(folder)!r} has samples of"
+        raise StoreError(f"agent must {rule}, got {agent!r}")
+
+    return holders
+
+
+def _forget_in(stores: Sequence[Path], agent: str) -> tuple[str, Any]:
+    """Erase an agent from stores; give their kind, and what was erased from all."""
+    with ExitStack() as closing:
+        # All are this process's own before one is changed.
+        opened = []
+        for path in stores:
+            opened.append(Store.amend(path))
+            closing.callback(opened[-1].close)
+
+        kind = store_kind(opened[0].settings() or {})
+        first, *others = [FORGETS.get(kind, forget_agent)(each, agent) for each in opened]
+
+    for gone in others:
+        first = replace(
+            first,
+            releases=first.releases + gone.releases,
+            samples_waiting=first.samples_waiting + gone.samples_waiting,
+            name_kept=first.name_kept or gone.name_kept,
+        )
+
+    return kind, first
 
 
 def show_store(*, store: Path, as_json: bool) -> None:

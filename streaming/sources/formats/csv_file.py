@@ -16,6 +16,8 @@ from pyarrow import csv as arrow_csv
 
 from meanstream.operators.records import Bools
 from meanstream.streaming.events.event_columns import Rejects
+from meanstream.streaming.sources.decode import RawColumns
+from meanstream.streaming.sources.formats.plain_rows import PlainRows
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES, LineBlock, LineReader
 from meanstream.streaming.sources.mapping import ColumnMapping, mapping_kind
 from meanstream.streaming.sources.source_protocol import Opening
@@ -109,6 +111,8 @@ class CsvFormat:
         )
         self._fields = {part: header.index(column) for part, column in found.items()}
         self._few_agents = self._quoted = True
+        self._rows = PlainRows.of_header(self._fields, len(header), delimiter)
+        self._plain: RawColumns | None = None  # of the block whose lines were looked at last
 
     def stands_out(self, block: LineBlock) -> Bools | None:
         """Say which lines pyarrow could take for more or less than one row.
@@ -118,6 +122,11 @@ class CsvFormat:
         In all others quotes come in pairs around a field, so that each line ends outside of quotes
         and is one row.
         """
+        # Plain rows are read at once: no line of theirs stands out.
+        self._plain = None if self._rows is None else self._rows.read(block.data, len(block))
+        if self._plain is not None:
+            return None
+
         data = np.frombuffer(block.data, np.uint8)
         has_returns, has_quotes, has_mark = block.holds(b"\r", b'"', BYTE_ORDER_MARK[:1])
         self._quoted = has_quotes  # in some line of this block, whose parts are read next
@@ -142,6 +151,10 @@ class CsvFormat:
 
         Those with too many or too few fields are rejected.
         """
+        if self._plain is not None:
+            plain, self._plain = self._plain, None
+            return plain, block.number
+
         for types in list(self._plans) if is_utf8_record(block.data) else [TEXTS]:
             try:
                 table, bad = self._read(block, types)

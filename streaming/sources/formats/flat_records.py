@@ -27,13 +27,18 @@ else:
     COMPILED = True
 
 
-class _Kind(IntEnum):
+class FieldKind(IntEnum):
     """What is wanted of a field; as in `compiled_records.c`."""
 
     SKIP = 0
     TEXT = 1
     NUMBER = 2
     FIXED = 3
+    TIME = 4
+
+
+MAX_FIELDS = 64
+"""Fields of a row that the reader knows, at most; as in `compiled_records.c`."""
 
 
 class FlatLayout(NamedTuple):
@@ -63,20 +68,20 @@ def flat_layout(
     if not COMPILED:
         return None
 
-    wanted = dict.fromkeys(texts.values(), _Kind.TEXT)
-    wanted |= dict.fromkeys(numbers.values(), _Kind.NUMBER)
+    wanted = dict.fromkeys(texts.values(), FieldKind.TEXT)
+    wanted |= dict.fromkeys(numbers.values(), FieldKind.NUMBER)
     number_of: dict[Path, int] = {}
     shape: list[tuple[int, bytes, bytes | None]] = []
 
     for path in fields:
         if len(path) != 1:
             return None
-        kind = wanted.get(path, _Kind.SKIP)
+        kind = wanted.get(path, FieldKind.SKIP)
         fixed = None
 
         # The version may be one number only, and is no column then.
         if path == version:
-            kind = _Kind.FIXED
+            kind = FieldKind.FIXED
             fixed = str(SCHEMA_VERSION).encode()
 
         number_of[path] = len(shape)

@@ -4,14 +4,20 @@ contradicts."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from meanstream.lab.random_words import SeededWords
+from meanstream.operators.estimators.carried.carried_design import carried_habits
 from meanstream.operators.estimators.carried.carried_rounds import Carried
-from meanstream.operators.estimators.carried.carried_state import CarriedState, carried_comparison
+from meanstream.operators.estimators.carried.carried_state import (
+    CarriedState,
+    carried_comparison,
+    drawn_to_zero,
+)
 from meanstream.operators.estimators.one_shot import OneShot
 from meanstream.operators.records import Floats
 from meanstream.operators.rounds.round_protocol import protocol_stages_of_positions, run_protocol
@@ -228,6 +234,52 @@ def test_surprises_widen_intervals_and_contradictions_forget() -> None:
     assert gone.state.reach > state.reach
     often = CarriedState(squares=40.0, compared=10)
     assert often.caution > 1.5
+
+
+def test_what_is_missed_is_drawn_to_0_at_twice_its_variance_at_most() -> None:
+    """By quadrature, wherever the truth is: less than a quarter near 0, at most 2 anywhere."""
+    noise = np.linspace(-6.0, 6.0, 601)
+    weight = np.exp(-0.5 * noise**2)
+    weight /= weight.sum()
+    risks = [
+        sum(w * (drawn_to_zero(truth + z, 1.0, 0.2)[0] - truth) ** 2 for z, w in zip(noise, weight, strict=True))
+        for truth in (0.0, 1.0, 2.0, 4.0, 9.0)
+    ]  # fmt: skip
+    assert risks[0] < 0.25
+    assert max(risks) < 2.001
+
+    # What it says of its own error holds on average, too.
+    for truth in (0.0, 3.0, 9.0):
+        said = [drawn_to_zero(truth + z, 1.0, 0.2)[1] for z in noise]
+        drawn = [drawn_to_zero(truth + z, 1.0, 0.2)[0] - truth for z in noise]
+        assert weight @ np.square(drawn) < weight @ np.array(said) + 0.02
+
+
+def test_with_a_forecast_windows_narrow_and_keep_what_they_know() -> None:
+    state = CarriedState(windows=9, half_width=0.2, gain=0.84, missed=0.02, missed_variance=0.0004)
+    wide, narrow = (0.02, 0.003), (0.0, 0.0001)
+    with_one = carried_comparison(state, wide, narrow, 0.0, predicted=True)
+    assert 0.0 < with_one.answer < carried_comparison(state, wide, narrow, 0.0).answer
+    assert with_one.state.missed == carried_comparison(state, wide, narrow, 0.0).state.missed
+
+    # Three standard errors, but not four, between reports on the bounds and what was carried.
+    assert not carried_comparison(state, (0.23, 0.003), narrow, 0.0, predicted=True).contradicts
+    assert carried_comparison(state, (0.23, 0.003), narrow, 0.0).contradicts
+    assert carried_comparison(state, (0.30, 0.003), narrow, 0.0, predicted=True).contradicts
+
+    # Hardly any spread: another window begins anew, but with a forecast what it misses stays known.
+    sure = replace(state, center_variance=1e-6)
+    counts = (1300, 0, 0, 0, 0, 0)
+    anew = sure.voted(counts, 1300, 8.0, carried_habits(8.0))
+    narrower = sure.voted(counts, 1300, 8.0, carried_habits(8.0, predicted=True))
+    assert (anew.half_width, anew.missed_variance) == (0.03, None)
+    assert (narrower.half_width, narrower.missed) == (0.04, 0.02)
+    assert narrower.missed_variance == pytest.approx(0.0004 + (0.04 * 0.2) ** 2)
+
+    # A center that is less sure than it was widens no window.
+    unsure = replace(state, center_variance=0.02**2, half_width=0.04)
+    after = unsure.voted(counts, 1300, 8.0, carried_habits(8.0, predicted=True))
+    assert (after.half_width, after.missed_variance) == (0.04, 0.0004)
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 2.5])

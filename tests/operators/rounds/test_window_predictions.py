@@ -99,7 +99,7 @@ def test_a_useless_forecast_is_hardly_ever_used(slope: float, least: float, most
 def test_a_slope_is_drawn_to_0_and_stays_until_reports_say_otherwise() -> None:
     known = Slope(products=50.0, squares=100.0, noise=100.0)
     assert known.found == (0.5, 0.1)
-    assert known.better() == pytest.approx(0.5 * (1.0 - 4.0 * 0.2**2))
+    assert known.better() == pytest.approx(0.5 * (1.0 - 0.2**2))
     used = Slope(slope=0.3, products=50.0, squares=100.0, noise=100.0)
     assert used.better() == 0.3
     assert Slope(slope=0.1, products=50.0, squares=100.0, noise=100.0).better() == known.better()

@@ -3,6 +3,7 @@ and all of them learn from all releases."""
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
@@ -138,17 +139,21 @@ def test_a_kill_of_one_shard_ends_all_and_the_next_run_continues(
 ) -> None:
     one, two = worlds
     one.finish(shards=None)
-    address = f"127.0.0.1:{free_ports(1)[0]}"
+    address, answers = (f"127.0.0.1:{port}" for port in free_ports(2))
     with two.start("--metrics", address, "--refresh", "60s", "--batch-size", "200") as run:
         run.until(lambda: len(children(run)) == SHARDS and two.lines("releases"))
         os.kill(children(run)[0], signal.SIGKILL)
         assert run._process.wait(END_SECONDS) == 128 + signal.SIGKILL
-    # A SIGTERM ends all; their metrics and probes are at one address.
-    with two.start("--metrics", address, "--refresh", "60s") as run:
+    # A SIGTERM ends all; their metrics and probes are at one address, their answers at another.
+    with two.start("--metrics", address, "--answers", answers, "--refresh", "60s") as run:
         run.until(lambda: ask(address, "/readyz") == (200, "ok"))
         shown = ask(address, "/metrics")[1]
         for shard in range(SHARDS):
             assert f'meanstream_events_total{{shard="{shard}"}}' in shown
+        run.until((two.folder / "stores.answers").is_file)
+        token = (two.folder / "stores.answers").read_text().split()[-1]
+        run.until(lambda: {own_answer(answers, f"n{k}", token) for k in range(AGENTS)} == {200})
+        assert own_answer(answers, "n99", token) == 404
         pids = children(run)
         assert run.stop() == 0
         assert not any(map(alive, pids))
@@ -156,6 +161,16 @@ def test_a_kill_of_one_shard_ends_all_and_the_next_run_continues(
     assert without_votes(two.lines("releases")) == without_votes(one.lines("releases"))
     assert "n7" in two.answers()
     check_commands(two)
+
+
+def own_answer(address: str, agent: str, token: str) -> int:
+    """Ask for an agent's answer; give the status."""
+    connection = http.client.HTTPConnection(address)
+    head = {"Authorization": f"Bearer {token}"}
+    connection.request("GET", f"/v1/agents/{agent}", headers=head)
+    status = connection.getresponse().status
+    connection.close()
+    return status
 
 
 def check_commands(world: World) -> None:
@@ -174,6 +189,9 @@ def check_commands(world: World) -> None:
     refused = meanstream("get", "--top", "3", *stores).message
     assert refused.startswith("top must come with one store")
     moved = ("--from", str(world.folder / "stores" / "0.db"), "--to", "other.db")
+    assert meanstream("store", "forget", "n7", *stores).code == 0
+    assert meanstream("get", "n7", *stores).code == 2
+    assert meanstream("budget", *stores, "--json").json == budget
     assert "shards keep" in meanstream("store", "move", *moved, "--partition", "0").message
 
 

@@ -20,7 +20,7 @@ from tests.servers.support.wait_until import wait_until
 
 APICURIO_VERSION = "3.0.9"  # as in the Makefile
 FOLDER = SERVERS / f"apicurio-{APICURIO_VERSION}"
-START_SECONDS = 90.0
+START_SECONDS = 240.0
 
 
 def missing() -> str | None:

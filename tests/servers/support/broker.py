@@ -26,7 +26,7 @@ KAFKA_VERSION = "4.3.1"  # as in the Makefile
 SERVERS = Path(os.environ.get("MEANSTREAM_SERVERS", Path.home() / ".cache" / "meanstream-servers"))
 JARS = SERVERS / f"kafka-{KAFKA_VERSION}"
 HEAP = "384m"
-START_SECONDS = 90.0
+START_SECONDS = 240.0
 STOP_SECONDS = 20.0
 ARCHIVE_SECONDS = 120.0
 QUICK = "-XX:TieredStopAtLevel=1"

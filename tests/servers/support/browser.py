@@ -20,7 +20,7 @@ ARGUMENTS = (
     "--disable-component-update",
     "--no-first-run",
 )
-SECONDS = 60.0
+SECONDS = 180.0
 
 
 def missing() -> str | None:

@@ -21,6 +21,7 @@ import numpy as np
 from meanstream.streaming.crash import CrashPoint, Moment
 from tests.fitted_once import fit_once_of_all_in
 from tests.servers.support.wait_until import NotInTimeError, wait_until
+from tests.warm_command import IMPORTED
 
 ROLES = ("releases", "estimates", "dead_letters", "notices")
 SECRET = "7c1e94b05fa3d2681be60c9d37f25a84"  # noqa: S105 - of tests only
@@ -30,22 +31,12 @@ END_SECONDS = 180.0
 
 FORKING = multiprocessing.get_context("forkserver")
 """Starts processes from one that has imported what engines need."""
-FORKING.set_forkserver_preload(
-    [
-        "__main__",
-        "tests.servers.support.engine_process",
-        "tests.servers.support.wrong_engines",
-        "meanstream.pipelines.commands.main",
-    ]
-    + [
-        f"meanstream.streaming.{name}"
-        for name in ("agents.engine", "metrics.server", "open_sink", "open_source")
-    ]
-    + [
-        f"meanstream.streaming.{name}"
-        for name in ("store.deployment", "kafka.sink", "kafka.source")
-    ]
-)
+PRELOADED = [
+    "tests.servers.support.engine_process",
+    "tests.servers.support.wrong_engines",
+    *IMPORTED,
+]
+FORKING.set_forkserver_preload(["__main__", *PRELOADED])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

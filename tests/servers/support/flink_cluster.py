@@ -29,7 +29,7 @@ FLINK_VERSION = "1.19.3"  # as in the Makefile
 FLINK = SERVERS / f"flink-{FLINK_VERSION}"
 JOB_SERVER = FLINK / "beam-flink-job-server.jar"
 ROOT = Path(__file__).parents[3]
-START_SECONDS = 120.0
+START_SECONDS = 300.0
 QUICK = "-XX:TieredStopAtLevel=1"
 MEMORY = 3584
 """Mebibytes of a TaskManager; enough for what a test sends."""
@@ -50,7 +50,7 @@ STREAMING = (
 its output for the time of a bundle, a second by default."""
 
 # A lost TaskManager is noticed by its connection, in seconds; a slow one on a busy machine is not
-# given up.
+# given up, and may take a minute to reply.
 _CONFIG = """
 jobmanager: {{bind-host: 127.0.0.1, rpc: {{address: 127.0.0.1, port: {rpc}}}, memory: {{process: {{size: 1024m}}}}}}
 taskmanager:
@@ -64,6 +64,7 @@ parallelism: {{default: 1}}
 io: {{tmp: {{dirs: {folder}/tmp}}}}
 classloader: {{resolve-order: parent-first}}
 heartbeat: {{interval: 1000, timeout: 30000, rpc-failure-threshold: 2}}
+pekko: {{ask: {{timeout: 60 s}}}}
 restart-strategy: {{type: fixed-delay, fixed-delay: {{attempts: 100000, delay: 500 ms}}}}
 state: {{checkpoints: {{dir: 'file://{folder}/checkpoints'}}, savepoints: {{dir: 'file://{folder}/savepoints'}}}}
 metrics: {{reporter: {{prom: {{factory: {{class: org.apache.flink.metrics.prometheus.PrometheusReporterFactory}}}}}}}}

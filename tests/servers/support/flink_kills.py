@@ -36,7 +36,7 @@ from tests.servers.support.flink_stream import (
 )
 from tests.servers.support.wait_until import wait_until
 
-PATIENCE = 180.0
+PATIENCE = 300.0
 """Seconds in which a job must have gone on after a kill; a busy machine is slow to start
 workers."""
 SPAN_SECONDS = 3.0
@@ -279,7 +279,7 @@ class FlinkKills:
             )
 
         wait_until(
-            met, PATIENCE, every=0.005, why=lambda: f"no release: {self.world.cluster.jobs()}"
+            met, PATIENCE, every=0.02, why=lambda: f"no release: {self.world.cluster.jobs()}"
         )
 
     def _remember(self, job: Job) -> None:

@@ -18,7 +18,7 @@ from tests.warm_command import COMMAND, Forked
 
 DOCKER = Path(__file__).parents[3] / "docker"
 SERVICES: dict[str, Any] = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
-START_SECONDS = 90.0
+START_SECONDS = 240.0
 STOP_SECONDS = 60.0
 
 HERE = {

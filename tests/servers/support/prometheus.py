@@ -18,7 +18,7 @@ from tests.servers.support.broker import free_ports
 from tests.servers.support.wait_until import NotInTimeError
 
 SHIPPED = Path(__file__).parents[3] / "docker" / "prometheus"
-START_SECONDS = 60.0
+START_SECONDS = 240.0
 STOP_SECONDS = 20.0
 
 

@@ -112,7 +112,6 @@ GRID = 2**20
 
 EXACT_SIZES = 32
 PER_OCTAVE = 16
-LARGEST_SIZE = 2**32
 
 
 def _sizes() -> Ints:

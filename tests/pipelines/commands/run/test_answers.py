@@ -96,7 +96,7 @@ def test_an_agent_or_a_store_that_is_none_is_one_line(filled: Path, tmp_path: Pa
 
 @contextmanager
 def served(filled: Path, tokens: Path | None) -> Iterator[AnswersServer]:
-    with AnswersServer("127.0.0.1:0", filled / "state.db", tokens) as server:
+    with AnswersServer("127.0.0.1:0", [filled / "state.db"], tokens) as server:
         yield server
 
 

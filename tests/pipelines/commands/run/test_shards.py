@@ -51,7 +51,7 @@ def typed(folder: Path, **changes: Any) -> list[str]:
         ({"releases": "r.jsonl"}, "releases must be a topic, or have {shard} in its name"),
         ({"private_figures": "f.json"}, "private_figures must be a topic, or have {shard} in"),
         ({"page": "127.0.0.1:0"}, "page must be left out with several shards"),
-        ({"answers": "127.0.0.1:0"}, "answers must be left out with several shards"),
+        ({"answers": "9464"}, "answers must be HOST:PORT"),
         ({"dry_run": True}, "dry_run must be left out with --shards N: add it to --shards K/N"),
         ({"metrics": "9464"}, "metrics must be HOST:PORT"),
         ({"schedule": "round_robin"}, "schedule must be one of releases that everyone reads"),
@@ -116,7 +116,7 @@ def test_the_number_of_shards_is_that_of_the_stores_that_are_there(tmp_path: Pat
 
 
 def test_a_process_ends_when_the_one_that_started_it_is_gone() -> None:
-    parent = signals.Parent(1 << 30, "run", 2)
+    parent = signals.Parent(1 << 30, "run", 2, -1)
     assert parent.gone
     assert signals.followed_parent() is None
 
@@ -162,4 +162,11 @@ def test_metrics_and_probes_of_all_shards_are_at_one_address() -> None:
             assert ask(address, "/readyz") == (503, "shard 1: its brokers are away")
             second.close()
             assert ask(address, "/healthz") == (503, "shard 1: the process does not answer")
-            assert 'shard="1"' not in ask(address, "/metrics")[1]
+            left = ask(address, "/metrics")[1].splitlines()
+            assert [line for line in left if 'shard="1"' in line] == [
+                'meanstream_ready{shard="1"} 0.0'
+            ]
+            # None has said where it serves.
+            urls[:] = ["", ""]
+            assert ask(address, "/readyz") == (503, "shard 0: the process has not begun")
+            assert ask(address, "/metrics") == (503, "no shard answers")

@@ -36,3 +36,25 @@ def test_an_agent_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     run_agents(tmp_path, collaboration="none")
     message = meanstream("store", "forget", "N9", "--store", str(tmp_path / "state.db")).message
     assert message == "agent must be one that the store has samples of, got 'N9'"
+
+
+def test_a_folder_of_shards_forgets_an_agent_in_each_store_that_has_it(tmp_path: Path) -> None:
+    folder = tmp_path / "stores"
+    folder.mkdir()
+    for number, agents in enumerate((2, 3)):
+        write_samples(tmp_path / "flights.csv", agents=agents)
+        places = {role: tmp_path / f"{role}-{number}.jsonl" for role in ("sink", "releases")}
+        run_agents(tmp_path, collaboration="none", store=folder / f"{number}.db", **places)
+    stores = ("--store", str(folder))
+    spent = meanstream("budget", *stores, "--json").json["agents"]
+    of_both = sum(row["spent"] for row in spent if row["agent"] == "N1")
+    gone = meanstream("store", "forget", "N1", *stores, "--json").json
+    assert (gone["releases"], gone["name_kept"]) == (of_both, True)
+    assert meanstream("get", "N1", *stores).code == 2
+    assert meanstream("get", "N0", *stores).code == 0
+    assert meanstream("store", "forget", "N2", *stores).code == 0
+    assert meanstream("get", "N2", *stores).code == 2
+    assert "name one of its stores, such as" in meanstream("store", "show", *stores).message
+    assert meanstream("budget", *stores, "--json").json["agents"] == spent
+    message = meanstream("store", "forget", "N9", *stores).message
+    assert message == f"agent must be one that a store in {str(folder)!r} has samples of, got 'N9'"

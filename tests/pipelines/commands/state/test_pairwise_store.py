@@ -297,7 +297,7 @@ def test_an_agent_that_exchanged_nothing_leaves_no_name(folder: Path) -> None:
 def test_agents_ask_for_their_answers_over_http(schedule: str, folder: Path) -> None:
     run(folder, schedule=schedule, answers="127.0.0.1:0")
     line = last_lines(folder)[NAMES[2]]
-    with AnswersServer("127.0.0.1:0", folder / "state.db") as server:
+    with AnswersServer("127.0.0.1:0", [folder / "state.db"]) as server:
         connection = HTTPConnection(urlsplit(server.url).netloc, timeout=10)
         for token, status in ((server.token, 200), ("another-token-0001", 401)):
             headers = {"Authorization": f"Bearer {token}"}
