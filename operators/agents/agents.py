@@ -447,7 +447,7 @@ class Agents(AgentRows):
         rows = self.columns
         settings = self.settings
         index = rows["released"][agent] + 1
-        self.reserve_releases(int(np.max(index, initial=0)))
+        self.reserve_releases(int(index.max(initial=0)))
 
         # The same count and sum have the same noise on every retry; another sum has another.
         version = self._noise.version_of(now.number, now.total)
