@@ -38,6 +38,8 @@ EPSILONS = (0.3, 1.0, 3.0, 10.0)
 MOST_ERROR = 1.04
 MOST_LENGTH = 1.10
 LEAST_COVER = 0.93
+FEW_GROUPS = 1_000
+"""The noise of one small group among few decides a whole draw: answers that are judged at least."""
 Z = 1.959964
 
 
@@ -222,7 +224,8 @@ def main() -> int:
             continue
 
         for epsilon in asked.epsilon:
-            drawn = [released(panel, epsilon) for _ in range(asked.draws)]
+            draws = max(asked.draws, FEW_GROUPS // len(panel.truth))
+            drawn = [released(panel, epsilon) for _ in range(draws)]
             answers = {way: averaged([draw[way] for draw in drawn]) for way in drawn[0]}
 
             for way, found in answers.items():
