@@ -136,6 +136,7 @@ class Agents(AgentRows):
         # compared.
         self._noise = noise.derived("agents", canonical_spelling(settings))
         self._host: HostVotes | None = None
+        self._nothing = PendingReleases().collect(settings)
 
         # With a memory that forgets, an agent's own votes bound what its samples vary by.
         if settings.vote is not None and settings.kept is None and not votes_alone:
@@ -189,7 +190,7 @@ class Agents(AgentRows):
         times = self.settings.times
         if isinstance(times, Counts):
             self._add(agent, point, time, pending)
-            return pending.collect(self.settings)
+            return self._collected(pending)
 
         # A batch may span windows of the schedule: each is closed before a sample of the next one
         # is added.
@@ -200,7 +201,7 @@ class Agents(AgentRows):
                 self._close_windows(window[start], times, pending)
                 self._add(agent[start:stop], point[start:stop], time[start:stop], pending)
 
-        return pending.collect(self.settings)
+        return self._collected(pending)
 
     def advance(self, watermark: float) -> ReleaseBatch:
         """Release what is due because event time reached `watermark` (seconds).
@@ -212,7 +213,7 @@ class Agents(AgentRows):
         if isinstance(times, Every):
             self._close_windows(np.int64(times.turn(watermark)), times, pending)
 
-        return pending.collect(self.settings)
+        return self._collected(pending)
 
     def release_now(self, time: float) -> ReleaseBatch:
         """Release for everyone with samples since its last release, as at the end of a bounded stream.
@@ -222,7 +223,7 @@ class Agents(AgentRows):
         """
         pending = PendingReleases()
         self._release_waiting(time, pending)
-        return pending.collect(self.settings)
+        return self._collected(pending)
 
     def own(self, agents: Ints | None = None) -> OwnSamples:
         """Private: each agent's own samples, summed up; for that agent only.
@@ -316,6 +317,12 @@ class Agents(AgentRows):
 
         batch.add_to(rows)
         self.touch(who)
+
+    def _collected(self, pending: PendingReleases) -> ReleaseBatch:
+        """Give what a call has released: of few samples most often nothing."""
+        if pending.pieces:
+            return pending.collect(self.settings)
+        return self._nothing
 
     def _test(self, batch: SortedSamples, place: Ints) -> None:
         """Ask after each block up to the next release, with a memory, whether own means have changed."""
@@ -440,7 +447,7 @@ class Agents(AgentRows):
         rows = self.columns
         settings = self.settings
         index = rows["released"][agent] + 1
-        self.reserve_releases(int(np.max(index, initial=0)))
+        self.reserve_releases(int(index.max(initial=0)))
 
         # The same count and sum have the same noise on every retry; another sum has another.
         version = self._noise.version_of(now.number, now.total)

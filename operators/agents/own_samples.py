@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,13 @@ _BLOCKS = SLOTS - 1
 _LEVELS = 4
 _TOGETHER = 1 << 11
 """Agents at a time: what is computed of them stays in the processor's cache."""
+_HELD = 1 << 14
+"""Rows that wait to be summed up."""
+_READ = (
+    *("count", "total", "squares_high", "squares_low", "seen", "histogram_own"),
+    *("block_log", TOTALS, "pair_squares_low", "pair_squares_high"),
+)
+"""Columns that say what an agent without a memory has."""
 _Floats32 = NDArray[np.float32]
 
 
@@ -48,6 +55,56 @@ def own_samples(settings: AgentsSettings, rows: Columns, agent: Ints) -> OwnSamp
     if blocks is None:
         return samples
     return own_samples_with_energies(blocks, rows, samples, settings.grid.resolution, begin)
+
+
+class OwnAtMoments:
+    """Private: the samples of agents at several moments, summed up together.
+
+    To sum up the rows of many moments costs as much as those of one. The result is the same.
+
+    Parameters
+    ----------
+    settings : AgentsSettings
+    """
+
+    def __init__(self, settings: AgentsSettings) -> None:
+        self._settings = settings
+        self._agents: list[Ints] = []
+        self._rows: list[Columns] = []
+        self._waiting = 0
+        self._summed: list[OwnSamples] = []
+
+    def note(self, rows: Columns, agent: Ints) -> None:
+        """Note what some agents have at this moment."""
+        self._agents.append(agent)
+
+        # What a memory holds is read where it stands.
+        if self._settings.kept is not None:
+            self._summed.append(own_samples(self._settings, rows, agent))
+            return
+
+        self._rows.append({name: rows[name][agent] for name in _READ if name in rows})
+        self._waiting += len(agent)
+        if self._waiting >= _HELD:
+            self._sum_up()
+
+    def joined(self) -> OwnSamples:
+        """Give all of them, one moment after the other; one moment at least was noted."""
+        if self._rows:
+            self._sum_up()
+
+        columns = {
+            field.name: np.concatenate([getattr(own, field.name) for own in self._summed])
+            for field in fields(OwnSamples)
+        }
+        return OwnSamples(**columns | {"agent": np.concatenate(self._agents)})
+
+    def _sum_up(self) -> None:
+        names = list(self._rows[0])
+        joined = {name: np.concatenate([row[name] for row in self._rows]) for name in names}
+        self._summed.append(own_samples(self._settings, joined, np.arange(self._waiting)))
+        self._rows = []
+        self._waiting = 0
 
 
 def _all_samples(settings: AgentsSettings, rows: Columns, agent: Ints) -> OwnSamples:

@@ -6,7 +6,7 @@ What its bytes become, and what becomes bytes again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from meanstream.operators.agents.admission import (
     admission_columns,
 )
 from meanstream.operators.agents.agents import CHUNK, Agents, AgentsSettings, ReleaseBatch
+from meanstream.operators.agents.own_samples import OwnAtMoments
 from meanstream.operators.agents.release_times import Counts
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.noise.keyed import KeyedNoise
@@ -390,7 +391,8 @@ class AgentShard:
         )
         released = list[ReleaseBatch]()
         fates = np.zeros(len(part), np.int8)
-        owns = [self.agents.own(np.zeros(0, np.int64))]
+        owns = OwnAtMoments(self.agents.settings)
+        owns.note(self.agents.columns, np.zeros(0, np.int64))
         parts = [np.zeros(0, np.int64)]
 
         for here in steps:
@@ -403,17 +405,11 @@ class AgentShard:
             # Only samples that count move an agent's own state.
             counted = here if found is None else here[found == COUNTS]
             who, first = np.unique(agent[counted], return_index=True)
-            owns.append(self.agents.own(who.astype(np.int64)))
+            owns.note(self.agents.columns, who.astype(np.int64))
             parts.append(part[counted][first])
 
-        own = OwnSamples(
-            **{
-                f.name: np.concatenate([getattr(o, f.name) for o in owns])
-                for f in fields(OwnSamples)
-            }
-        )
-
-        return _Taken(released, None if person is None else fates, own, np.concatenate(parts))
+        counts = None if person is None else fates
+        return _Taken(released, counts, owns.joined(), np.concatenate(parts))
 
     def _persons(self, samples: Sequence[AgentSamples]) -> Words | None:
         """Join whose samples they are, where that decides which of them count."""
