@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -32,9 +32,6 @@ from meanstream.operators.rounds.round_results import (
     result_unchanged,
 )
 from meanstream.operators.rounds.votes.registry import make_votes
-
-if TYPE_CHECKING:
-    pass
 
 PILOT = 0.1
 """Share of the users that votes for bins."""

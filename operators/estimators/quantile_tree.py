@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgspec
 import numpy as np
@@ -28,9 +28,6 @@ from meanstream.operators.rounds.round_results import (
     result_added,
 )
 from meanstream.operators.rounds.votes.registry import Votes
-
-if TYPE_CHECKING:
-    pass
 
 
 class Counted(StageFound, frozen=True, kw_only=True):
