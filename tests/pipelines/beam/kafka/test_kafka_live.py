@@ -4,7 +4,6 @@ or read twice."""
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -28,7 +27,7 @@ from tests.pipelines.beam.kafka.test_read_kafka import (
 )
 from tests.pipelines.command_line import arguments, meanstream
 from tests.servers.conftest import broker_address, new_topic  # noqa: F401 - fixtures
-from tests.servers.support.flink_cluster import STREAMING
+from tests.servers.support.flink_cluster import STREAMING, FlinkCluster
 from tests.streaming.support.rounds_world import SECRET
 
 PATIENCE = 150.0
@@ -64,7 +63,7 @@ def wait_for(path: Path, windows: int) -> None:
 
 
 def test_event_time_waits_for_the_slowest_partition(
-    cluster: list[str],
+    flink: FlinkCluster,
     broker_address: str,  # noqa: F811
     new_topic: Callable[..., str],  # noqa: F811
     tmp_path: Path,
@@ -81,14 +80,16 @@ def test_event_time_waits_for_the_slowest_partition(
 
     send(0, 0, 1000)
     send(1, 0, 110)
-    pipeline = beam.Pipeline(runner="FlinkRunner", options=PipelineOptions([*cluster, *STREAMING]))
+    name = f"slowest-{topic}"
+    options = PipelineOptions(flink.arguments(*STREAMING, f"--job_name={name}"))
+    pipeline = beam.Pipeline(runner="FlinkRunner", options=options)
     place = f"kafka://{broker_address}/{topic}"
     read = pipeline | ReadKafka(
         place, ColumnMapping(), until_end=False, batch_size=5, turn=1, privacy_unit="sample"
     )
     windows = read.samples | beam.FlatMap(one_by_one) | beam.WindowInto(FixedWindows(50))
     _ = windows | beam.CombineGlobally(sum).without_defaults() | beam.ParDo(Append(str(out)))
-    result = pipeline.run()
+    _ = pipeline.run()
     try:
         wait_for(out, 2)
         time.sleep(3)
@@ -100,7 +101,8 @@ def test_event_time_waits_for_the_slowest_partition(
         wait_for(out, 10)
         assert panes(out) == [[50.0 * number, 10] for number in range(10)]
     finally:
-        threading.Thread(target=result.cancel, daemon=True).start()
+        # Beam's own `cancel` leaves the job on the cluster.
+        flink.cancel(flink.job_id(name))
 
 
 def test_ranges_and_rounds_of_a_topic(
