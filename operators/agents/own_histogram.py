@@ -297,8 +297,7 @@ class SampleHistogram:
         """Noise the counts since each agent's last release of them, and add them to its released sum."""
         new = rows["histogram_new"][agent]
         # Every bin has bits of its own; the law is taken of all of them in one call.
-        draws_of_bins = map(AGENT_HISTOGRAMS.at, range(self.bins))
-        bits = np.concatenate([noise.bits(ids, draw) for draw in draws_of_bins])
+        bits = np.concatenate([noise.bits(ids, AGENT_HISTOGRAMS.at(b)) for b in range(self.bins)])
         draws = np.rint(self.noise.sample(bits)).astype(np.int64).reshape(self.bins, -1)
 
         said = np.concatenate(

@@ -292,7 +292,9 @@ a store keeps its settings; another value needs a new --store, whose budget adds
         """
         if path.is_dir():
             hint = f"name one of its stores, such as {path / '0.db'}"
-            raise StoreError(f"store must be a file, got the folder {str(path)!r}: {hint}")
+            raise StoreError(
+                f"store must be an existing file, got the folder {str(path)!r}: {hint}"
+            )
         if not path.is_file():
             raise StoreError(f"store must be an existing file, got {str(path)!r}")
         witness = Witness.of(path)

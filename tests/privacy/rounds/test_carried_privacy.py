@@ -22,6 +22,7 @@ from meanstream.lab.evidence.local_audit import (
 )
 from meanstream.lab.random_words import SeededWords
 from meanstream.operators.estimators.adaptive.adaptive_design import EVERYTHING
+from meanstream.operators.estimators.carried.carried_design import carried_habits
 from meanstream.operators.estimators.carried.carried_rounds import Carried
 from meanstream.operators.estimators.carried.carried_stages import (
     NarrowReports,
@@ -240,10 +241,14 @@ def test_the_twins_are_caught(bad: Any, epsilon: float) -> None:
     }
     estimator, given = Carried(epsilon=epsilon, users=3000), users()
     settings, moment = estimator._settings, estimator._one_shot.second_moment
+    habits = carried_habits(epsilon)
     if bad is _FarVotesPlainly:
-        good, twin = (kind(settings, state, last=False) for kind in (VotesForSpread, bad))
+        good, twin = (kind(settings, state, habits, last=False) for kind in (VotesForSpread, bad))
     else:
-        good, twin = (kind(settings, state, moment, assumes=False) for kind in (NarrowReports, bad))
+        good, twin = (
+            kind(settings, state, habits, moment, assumes=False) for kind in (NarrowReports, bad)
+        )
+
     assert loss_of(Sent(good, given, public)) <= epsilon + TOLERANCE
     try:
         caught = loss_of(Sent(twin, given, public))
