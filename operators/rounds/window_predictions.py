@@ -152,7 +152,7 @@ class Slope:
         Examples
         --------
         >>> [Slope(products=found, squares=5.0, noise=1.0).better() for found in (5.0, 2.0)]
-        [0.84, 0.0]
+        [0.96, 0.0]
         """
         slope, error = self.found
         away = abs(slope - self.slope)
