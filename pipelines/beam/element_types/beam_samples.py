@@ -29,7 +29,7 @@ Each costs a turn's overhead in every window that it has samples in.
 """
 
 
-BATCH = 1 << 19
+BATCH = 1 << 18
 """Samples are collected, that many at a time, one by one or in batches; a user then has one sum for
 many samples."""
 
