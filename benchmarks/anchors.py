@@ -39,7 +39,7 @@ MOST_ERROR = 1.04
 MOST_LENGTH = 1.10
 LEAST_COVER = 0.93
 FEW_GROUPS = 1_000
-"""The noise of one small group among few decides a whole draw: answers that are judged at least."""
+"""Answers that are judged at least, over all draws: among few groups the noise of a small one decides a draw."""
 Z = 1.959964
 
 

@@ -189,10 +189,12 @@ def _field(panel: Panel) -> Json:
             for i, (value, text, color) in enumerate(panel.mappings)
         ],
     }
+
     optional = {"min": panel.least, "max": panel.most, "decimals": panel.decimals}
     found.update({name: value for name, value in optional.items() if value is not None})
     if panel.logarithmic:
         found.pop("min", None)  # zero has no logarithm
+
     if panel.kind == "timeseries":
         found["custom"] = {
             "drawStyle": "line",
@@ -206,6 +208,7 @@ def _field(panel: Panel) -> Json:
             else {"type": "linear"},
             "thresholdsStyle": {"mode": "dashed" if len(panel.steps) > 1 else "off"},
         }
+
     return found
 
 

@@ -146,16 +146,17 @@ def _sums_of_parts(
     near_an_end = np.flatnonzero(radius < np.abs(away) + _FLAT * stddev)
     release = near_an_end % n
     height = density.take(near_an_end)
-    ends = radius.take(near_an_end)
-    x = away.take(release)
-    s = stddev.take(release)
-    above = (x + ends) / s
-    below = (x - ends) / s
+    end = radius.take(near_an_end)
+    distance = away.take(release)
+    deviation = stddev.take(release)
 
-    between, slope, bend = _between(above, below)
+    above = (distance + end) / deviation
+    below = (distance - end) / deviation
+    between, first, second = _between(above, below)
+
     density.put(near_an_end, height * between)
-    slope = height * slope / s
-    bend = height * bend / variance.take(release)
+    slope = height * first / deviation
+    bend = height * second / variance.take(release)
 
     return (
         np.add.reduce(density, axis=0),

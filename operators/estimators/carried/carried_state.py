@@ -406,13 +406,14 @@ def carried_comparison(
         before = state.sure_drift(noise, predicted=predicted)
         gain = max(before / (before + noise), MEMORY)
         surprise = (difference - state.missed) / math.sqrt(noise + before)
-        squares = (difference - state.missed) ** 2 / usual
-        squares, compared = (
-            (1.0 - MEMORY) * state.squares + min(squares, 9.0),
-            (1.0 - MEMORY) * state.compared + 1,
-        )
+
+        # How well standard errors have held: one outlier counts as three of them at most.
+        square = min((difference - state.missed) ** 2 / usual, 9.0)
+        squares = (1.0 - MEMORY) * state.squares + square
+        compared = (1.0 - MEMORY) * state.compared + 1
         state = replace(state, squares=squares, compared=compared)
 
+    # One window alone, or the recent ones together, may say that what was carried is wrong.
     recent = (1.0 - RECENT) * state.recent + RECENT * surprise
     together = abs(recent) / math.sqrt(RECENT / (2.0 - RECENT))
     in_one = CONTRADICTION_PREDICTED if predicted else CONTRADICTION
@@ -428,6 +429,7 @@ def carried_comparison(
         missed_variance=(1.0 - gain) ** 2 * before + gain**2 * noise,
         recent=recent,
     )
+
     # The first windows, which hardly tell what is missed, take it as they find it.
     known = state.missed
     if predicted and 0.0 < before <= variance:
